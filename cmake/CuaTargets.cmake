@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every target of the project shares: language level, warnings, visibility, sanitizers.
+add_library(cua_options INTERFACE)
+target_compile_features(cua_options INTERFACE cxx_std_20 c_std_99)
+target_compile_options(cua_options INTERFACE -Wall -Wextra -Wpedantic)
+if(CUA_WERROR)
+  target_compile_options(cua_options INTERFACE -Werror)
+endif()
+if(CUA_SANITIZE)
+  add_compile_options(-fsanitize=${CUA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${CUA_SANITIZE})
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+# A static library of one room. Includes are written from the root of its half of the house
+# (libcua/ or server/), as in #include "tokenizer/tokenizer.h".
+#   cua_room(NAME SOURCES ... [LINK ...])
+function(cua_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE cua_options)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${CMAKE_SOURCE_DIR}/libcua")
+    target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/libcua)
+  else()
+    target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/server)
+  endif()
+endfunction()
