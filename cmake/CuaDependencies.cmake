@@ -21,3 +21,7 @@ foreach(dependency IN ITEMS "pcre2-8;pcre2.h;libpcre2-dev" "utf8proc;utf8proc.h;
 endforeach()
 set_property(TARGET cua::pcre2-8 PROPERTY INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8 PCRE2_STATIC)
 set_property(TARGET cua::utf8proc PROPERTY INTERFACE_COMPILE_DEFINITIONS UTF8PROC_STATIC)
+
+# Boost.JSON is compiled here because Debian's archive is not position-independent.
+add_library(cua_json STATIC ${CMAKE_SOURCE_DIR}/cmake/boost_json.cpp)
+target_link_libraries(cua_json PUBLIC Boost::headers)
