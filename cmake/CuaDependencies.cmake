@@ -2,7 +2,6 @@
 # Third-party packages, all from the distribution. What goes inside the libraries is linked statically.
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS program_options)
-find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 
 # Static archives, hidden inside the library that links them.
 foreach(dependency IN ITEMS "pcre2-8;pcre2.h;libpcre2-dev" "utf8proc;utf8proc.h;libutf8proc-dev")

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# What demo.sh and test.sh share; sourced by them, never run. POSIX sh.
+# The caller has set $root, the repository's folder, and has `set -eu`.
+LC_ALL=C
+export LC_ALL
+
+say() { printf '\n== %s\n' "$*"; }
+fail() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# Debian 12 is what the package names and the warnings are known for.
+is_debian_12() {
+  [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID-}" = debian ] && [ "${VERSION_ID-}" = 12 ])
+}
+
+# packages SET...: the packages of these sets in packages.txt.
+packages() {
+  for set_name in "$@"; do
+    awk -v set_name="$set_name" '!/^#/ && $2 == set_name { print $1 }' "$root/cmake/packages.txt"
+  done
+}
+
+# missing_packages SET...: those of them that are not installed.
+missing_packages() {
+  packages "$@" | while read -r package; do
+    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) || status=
+    [ "$status" = 'install ok installed' ] || printf '%s ' "$package"
+  done
+}
+
+# install_packages SET...: installs what is missing, and only then needs root or sudo.
+install_packages() {
+  if ! is_debian_12; then
+    echo 'Not Debian 12: no packages are installed; cmake/packages.txt lists what is needed.'
+    return 0
+  fi
+  missing=$(missing_packages "$@")
+  [ -n "$missing" ] || return 0
+  say "Installing: $missing"
+  if [ "$(id -u)" = 0 ]; then
+    as_root=
+  elif sudo -n true 2>/dev/null || { [ -t 0 ] && command -v sudo >/dev/null; }; then
+    as_root=sudo
+  else
+    fail "packages are missing; as root, run: apt-get update && apt-get install --no-install-recommends $missing"
+  fi
+  # The lists may be absent or too old to name files that still exist: update and try once more.
+  apt_install || { $as_root apt-get update -q && apt_install; } || fail "could not install: $missing"
+}
+
+apt_install() {
+  # shellcheck disable=SC2086  # a list of package names
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+}
+
+# Compile jobs: one a core, with 2 GB of memory each.
+jobs=$(awk -v cores="$(nproc)" '/^MemTotal:/ { n = int($2 / 2000000) } END {
+  if (n > cores || n == 0) n = cores; if (n < 1) n = 1; print n }' /proc/meminfo)
+
+check_writable() {
+  mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
+    fail "cannot write to $root/build: remove it, or run as its owner"
+}
+
+# configure_release [ARGUMENT...]: build/release, which both scripts use. Warnings are errors where
+# the compiler is the one that they are known for.
+configure_release() {
+  check_writable
+  werror=OFF
+  if is_debian_12; then werror=ON; fi
+  (cd "$root" && cmake --preset release -DCUA_WERROR=$werror "$@")
+}

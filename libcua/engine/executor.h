@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checkpoint.h"
+
+namespace cua::engine {
+
+// Where the lines of a log go. Level: CUA_LOG_*.
+using Log = std::function<void(int32_t level, std::string_view message)>;
+
+struct ExecutorOptions {
+  int32_t device = 0;           // CUDA ordinal
+  uint32_t threads = 0;         // CPU; 0: all cores
+  uint32_t graph_mode = 0;      // CUA_GRAPH_*
+  uint32_t graph_capacity = 0;  // 0: 8
+  std::string plans;            // path of a file of GEMM plans; empty: built in
+  Log log;
+};
+
+// Counters since the executor was made; the fields of cua_stats that only it knows.
+struct ExecutorStats {
+  uint64_t captures = 0, replays = 0, evictions = 0, fallbacks = 0;
+  uint64_t scratch_bytes = 0, device_bytes = 0;
+};
+
+// What one forward pass takes: B sequences packed into T rows.
+struct Pass {
+  std::span<const uint32_t> ids;         // [T]
+  std::span<const uint32_t> cu_seqlens;  // [B + 1]
+  std::span<const uint8_t> prefixed;     // [B], 1: starts from the state of the prefix
+};
+
+// The forward pass of one checkpoint on one backend. One call at a time, except stats().
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Runs ids [n] once and keeps the state after them as the prefix.
+  virtual void set_prefix(std::span<const uint32_t> ids) = 0;
+  // logits [B, 26]. Returns CUA_SCORE_REPLAYED and CUA_SCORE_CAPTURED as they apply.
+  virtual uint32_t score(const Pass &pass, float *logits) = 0;
+  virtual void set_graph_mode(uint32_t mode) = 0;
+  virtual ExecutorStats stats() const = 0;
+  virtual std::string device() const = 0;         // in words
+  virtual uint32_t max_batch_tokens() const = 0;  // the backend's choice
+};
+
+// Each library links one of these. The checkpoint must outlive the executor.
+// letters: the embedding rows of A to Z.
+std::unique_ptr<Executor> make_executor(const checkpoint::Checkpoint &checkpoint,
+                                        const std::array<uint32_t, 26> &letters,
+                                        const ExecutorOptions &options);
+extern const char *const kBackend;    // "cuda" or "cpu"
+extern const char *const kBuildInfo;  // JSON, as cua_build_info gives it
+
+}  // namespace cua::engine

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "backend/cpu/backend.h"
+#include "build_info_cpu.h"
+#include "engine/executor.h"
+#include "error.h"
+#include "model/forward.h"
+
+namespace cua::engine {
+
+const char *const kBackend = "cpu";
+const char *const kBuildInfo =
+    "{\"version\":\"" CUA_VERSION "\",\"backend\":\"cpu\",\"architectures\":[" CUA_ARCHITECTURES
+    "],\"cuda\":null,\"cublaslt\":null}";
+
+namespace {
+
+using Backend = backend::cpu::Backend<float>;
+
+backend::cpu::Dimensions dimensions(const model::Config &config) {
+  backend::cpu::Dimensions d;
+  d.heads = config.heads;
+  d.kv_heads = config.kv_heads;
+  d.head_dim = config.head_dim;
+  d.rotary_dim = config.rotary_dim;
+  d.rope_theta = config.rope_theta;
+  d.rms_norm_eps = config.rms_norm_eps;
+  d.gdn_key_heads = config.gdn_key_heads;
+  d.gdn_value_heads = config.gdn_value_heads;
+  d.gdn_key_dim = config.gdn_key_dim;
+  d.gdn_value_dim = config.gdn_value_dim;
+  d.conv_kernel = config.conv_kernel;
+  d.layers = config.layers.size();
+  return d;
+}
+
+size_t thread_count(uint32_t wanted) {
+  if (wanted != 0) return wanted;
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const checkpoint::Checkpoint &checkpoint, const std::array<uint32_t, 26> &letters,
+              const ExecutorOptions &options)
+      : letters_(letters),
+        backend_(dimensions(checkpoint.config()), thread_count(options.threads)),
+        forward_(
+            backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
+              return checkpoint.tensor(name);
+            }) {
+    set_graph_mode(options.graph_mode);
+  }
+
+  void set_prefix(std::span<const uint32_t> ids) override {
+    Backend::State state;
+    const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
+    Backend::Batch batch{ids, seqlens, {}, &state};
+    std::array<float, 26> logits;
+    forward_.run(batch, letters_, logits.data());
+    prefix_ = std::move(state);
+  }
+
+  uint32_t score(const Pass &pass, float *logits) override {
+    std::vector<const Backend::State *> prefixes;
+    for (const uint8_t prefixed : pass.prefixed) {
+      prefixes.push_back(prefixed != 0 ? &prefix_ : nullptr);
+    }
+    forward_.run({pass.ids, pass.cu_seqlens, prefixes}, letters_, logits);
+    scratch_bytes_.store(backend_.scratch_bytes(), std::memory_order_relaxed);
+    return 0;
+  }
+
+  void set_graph_mode(uint32_t mode) override {
+    if (mode == CUA_GRAPH_OFF) return;
+    throw Error(CUA_UNSUPPORTED,
+                "graph_mode " + std::to_string(mode) +
+                    ": the CPU library has no CUDA graphs; use mode 0 or the CUDA library");
+  }
+
+  ExecutorStats stats() const override {
+    ExecutorStats stats;
+    stats.scratch_bytes = scratch_bytes_.load(std::memory_order_relaxed);
+    return stats;
+  }
+
+  std::string device() const override {
+    return "CPU, " + std::string(backend::cpu::kernels<float>().name) + ", " +
+           std::to_string(backend_.threads()) + (backend_.threads() == 1 ? " thread" : " threads");
+  }
+
+  // Enough rows to fill the register tiles; more only grows the scratch.
+  uint32_t max_batch_tokens() const override { return 4096; }
+
+ private:
+  std::array<uint32_t, 26> letters_;
+  Backend backend_;
+  model::Forward<Backend> forward_;
+  Backend::State prefix_;
+  std::atomic<uint64_t> scratch_bytes_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_executor(const checkpoint::Checkpoint &checkpoint,
+                                        const std::array<uint32_t, 26> &letters,
+                                        const ExecutorOptions &options) {
+  return std::make_unique<CpuExecutor>(checkpoint, letters, options);
+}
+
+}  // namespace cua::engine
