@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2034,SC2154  # root comes from the caller, jobs goes to it
 # What demo.sh and test.sh share; sourced by them, never run. POSIX sh.
 # The caller has set $root, the repository's folder, and has `set -eu`.
 LC_ALL=C
@@ -46,13 +47,19 @@ install_packages() {
   else
     fail "packages are missing; as root, run: apt-get update && apt-get install --no-install-recommends $missing"
   fi
-  # The lists may be absent or too old to name files that still exist: update and try once more.
-  apt_install || { $as_root apt-get update -q && apt_install; } || fail "could not install: $missing"
+  for package in $missing; do
+    apt-cache show "$package" >/dev/null 2>&1 || { apt_update && break; }
+  done
+  # Lists can also be too old: they name files that are gone. Update and try once more.
+  apt_install || { apt_update && apt_install; } || fail "could not install: $missing"
 }
 
+# A machine that has just started may be busy with its own updates: wait for the lock.
+apt_update() { $as_root apt-get -q -o DPkg::Lock::Timeout=300 update; }
 apt_install() {
   # shellcheck disable=SC2086  # a list of package names
-  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+    install --no-install-recommends $missing
 }
 
 # Compile jobs: one a core, with 2 GB of memory each.
@@ -60,8 +67,9 @@ jobs=$(awk -v cores="$(nproc)" '/^MemTotal:/ { n = int($2 / 2000000) } END {
   if (n > cores || n == 0) n = cores; if (n < 1) n = 1; print n }' /proc/meminfo)
 
 check_writable() {
-  mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
-    fail "cannot write to $root/build: remove it, or run as its owner"
+  mkdir -p "$root/build" 2>/dev/null || fail "cannot write to $root"
+  foreign=$(find "$root/build" -maxdepth 2 ! -writable | head -n 1)
+  [ -z "$foreign" ] || fail "cannot write to $foreign: remove it, or run as its owner"
 }
 
 # configure_release [ARGUMENT...]: build/release, which both scripts use. Warnings are errors where

