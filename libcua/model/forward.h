@@ -58,8 +58,6 @@ class Forward {
         layer.out = matrix(gdn, {"out_proj.weight"});
       } else {
         const std::string attention = at + "self_attn.";
-        layer.q = matrix(attention, {"q_proj.weight"});
-        layer.kv = matrix(attention, {"k_proj.weight", "v_proj.weight"});
         layer.qkv = matrix(attention, {"q_proj.weight", "k_proj.weight", "v_proj.weight"});
         layer.q_norm = vector(attention + "q_norm.weight");
         layer.k_norm = vector(attention + "k_norm.weight");
@@ -112,7 +110,7 @@ class Forward {
     Vector input_norm, post_norm;           // [H]
     Matrix qkvzba;                          // GDN: [2 Hk Dk + Hv Dv | Hv Dv | Hv | Hv, H]
     Vector conv, a_log, dt_bias, gdn_norm;  // GDN: [2 Hk Dk + Hv Dv, 1, 4], [Hv], [Hv], [Dv]
-    Matrix q, kv, qkv;                      // attention: [2 Hq D, H], [2 Hkv D, H], stacked
+    Matrix qkv;                             // attention: [2 Hq D | Hkv D | Hkv D, H]
     Vector q_norm, k_norm;                  // attention: [D]
     Matrix out;                             // [H, Hv Dv] or [H, Hq D]
     Matrix gate_up, down;                   // [2 I, H], [H, I]
@@ -157,9 +155,9 @@ class Forward {
       kv = projected.columns(2 * q_width, 2 * kv_width);
     } else {
       kv = backend_.tensor(T, 2 * kv_width);
-      backend_.linear(y, layer.kv, kv);
+      backend_.linear(y, layer.qkv.slice(2 * q_width, 2 * kv_width), kv);
       q_gate = backend_.tensor(batch.sequences(), 2 * q_width);
-      backend_.linear(gather(batch, y), layer.q, q_gate);
+      backend_.linear(gather(batch, y), layer.qkv.slice(0, 2 * q_width), q_gate);
     }
     backend_.attention_prepare(batch, index, rows, q_gate, kv, layer.q_norm, layer.k_norm);
     const Tensor o = backend_.tensor(q_gate.rows, q_width);

@@ -22,8 +22,8 @@ class Tokenizer {
   // Ids of a UTF-8 text; nothing is added. Throws Error INVALID_ARGUMENT where it is not UTF-8.
   std::vector<uint32_t> encode(std::string_view text) const;
 
-  uint32_t vocabulary() const;                // largest id + 1
-  std::array<uint32_t, 26> letters() const;   // ids of A to Z, each a single token
+  uint32_t vocabulary() const;               // largest id + 1
+  std::array<uint32_t, 26> letters() const;  // ids of A to Z, each a single token
 
  private:
   struct Impl;

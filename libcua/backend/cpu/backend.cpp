@@ -127,6 +127,22 @@ WeightRow Backend<Real>::Matrix::row(size_t row) const {
   return {part->data + row * cols * size_of(part->dtype), part->dtype};
 }
 
+template <class Real>
+auto Backend<Real>::Matrix::slice(size_t begin, size_t count) const -> Matrix {
+  Matrix slice;
+  slice.rows = count;
+  slice.cols = cols;
+  for (HostTensor part : parts) {
+    const size_t skip = std::min<size_t>(begin, part.shape[0]);
+    part.data += skip * cols * size_of(part.dtype);
+    part.shape[0] = std::min<size_t>(part.shape[0] - skip, count);
+    begin -= skip;
+    count -= part.shape[0];
+    if (part.shape[0] != 0) slice.parts.push_back(std::move(part));
+  }
+  return slice;
+}
+
 // ---- the pass --------------------------------------------------------------------------------
 
 template <class Real>

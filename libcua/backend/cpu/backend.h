@@ -45,6 +45,7 @@ class Backend {
     std::vector<HostTensor> parts;  // [rows of the part, cols]
     size_t rows = 0, cols = 0;
     WeightRow row(size_t row) const;
+    Matrix slice(size_t begin, size_t count) const;  // of rows
   };
   using Vector = std::vector<Real>;
 
