@@ -38,8 +38,8 @@ install_packages() {
     return 0
   fi
   missing=$(missing_packages "$@")
+  missing=${missing% }
   [ -n "$missing" ] || return 0
-  say "Installing: $missing"
   if [ "$(id -u)" = 0 ]; then
     as_root=
   elif sudo -n true 2>/dev/null || { [ -t 0 ] && command -v sudo >/dev/null; }; then
@@ -47,6 +47,7 @@ install_packages() {
   else
     fail "packages are missing; as root, run: apt-get update && apt-get install --no-install-recommends $missing"
   fi
+  say "Installing: $missing"
   for package in $missing; do
     apt-cache show "$package" >/dev/null 2>&1 || { apt_update && break; }
   done
@@ -64,7 +65,7 @@ apt_install() {
 
 # Compile jobs: one a core, with 2 GB of memory each.
 jobs=$(awk -v cores="$(nproc)" '/^MemTotal:/ { n = int($2 / 2000000) } END {
-  if (n > cores || n == 0) n = cores; if (n < 1) n = 1; print n }' /proc/meminfo)
+  if (n > cores || n == 0) n = cores; print n }' /proc/meminfo)
 
 check_writable() {
   mkdir -p "$root/build" 2>/dev/null || fail "cannot write to $root"
