@@ -59,7 +59,8 @@ inline FileTensors read_safetensors(const std::filesystem::path &path) {
   uint64_t length;
   std::memcpy(&length, bytes.data(), 8);
   FileTensors tensors;
-  for (const auto &[name, entry] : boost::json::parse(bytes.substr(8, length)).as_object()) {
+  const boost::json::value header = boost::json::parse(bytes.substr(8, length));
+  for (const auto &[name, entry] : header.as_object()) {
     if (name == "__metadata__") continue;
     FileTensor tensor{std::string(entry.at("dtype").as_string()), {}, {}};
     for (const auto &extent : entry.at("shape").as_array()) {
