@@ -115,9 +115,10 @@ def main():
     kinds, texts = zip(*generate(oracle, document, arguments))
     expected = [encoding.ids for encoding in oracle.encode_batch(list(texts), add_special_tokens=False)]
     if arguments.record:
-        # Every tenth of the systematic strings, and the short ones of the others.
+        # Every tenth of the systematic strings, the long runs, and the short ones of the others.
         keep = [i for i, (kind, text) in enumerate(zip(kinds, texts))
-                if (i % 10 == 0 if kind == "every_code_point" else len(text) <= 60)]
+                if (i % 10 == 0 if kind == "every_code_point" else
+                    kind == "long_run" or len(text) <= 60)]
         record = [[texts[i], expected[i]] for i in keep]
         with lzma.open(arguments.record, "wt", encoding="utf-8", preset=9 | lzma.PRESET_EXTREME) as stream:
             json.dump(record, stream, ensure_ascii=False, separators=(",", ":"))
