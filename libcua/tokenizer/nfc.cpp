@@ -99,7 +99,6 @@ class Unstable {
     for (const char32_t c : decomposing) {
       parts.clear();
       decompose(static_cast<utf8proc_int32_t>(c), parts);
-      if (bits[static_cast<size_t>(parts[0])]) bits[c] = true;
       order_and_compose(parts);
       if (parts.size() != 1 || parts[0] != static_cast<utf8proc_int32_t>(c)) bits[c] = true;
     }

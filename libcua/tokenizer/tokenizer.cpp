@@ -20,7 +20,10 @@ struct Tokenizer::Impl {
       : added_tokens(std::move(file.added_tokens)),
         pre_tokenizer(file.split_pattern, name + ": the Split regex"),
         bpe(file.byte_ids, file.merges),
-        vocabulary(file.vocabulary) {}
+        vocabulary(file.vocabulary) {
+    std::string storage;
+    nfc("", storage);  // makes its tables now rather than in the first call
+  }
 
   // Memory of one call.
   struct Call {

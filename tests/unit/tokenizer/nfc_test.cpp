@@ -113,6 +113,21 @@ TEST_CASE("every code point, and random texts of those that matter, agree with u
   }
 }
 
+TEST_CASE("marks of one class keep their order in a run of any length") {
+  for (const size_t length : {3, 15, 16, 17, 40, 1000}) {
+    std::u32string text = U"q";
+    std::u32string low;
+    std::u32string high;
+    for (size_t i = 0; i < length; ++i) {
+      low += U"\u0316\u0317\u0323\u0324"[i % 4];
+      high += U"\u0301\u0300\u0302\u030a\u0308"[i % 5];
+      text += high.back();
+      text += low.back();
+    }
+    CHECK(nfc(utf8(text)) == utf8(U"q" + low + high));
+  }
+}
+
 TEST_CASE("long runs of marks in the wrong order take linear time") {
   std::string text = "q";
   std::string sorted = "q";
