@@ -2,9 +2,13 @@
 # What every target of the project shares: language level, warnings, visibility, sanitizers.
 add_library(cua_options INTERFACE)
 target_compile_features(cua_options INTERFACE cxx_std_20 c_std_99)
-target_compile_options(cua_options INTERFACE -Wall -Wextra -Wpedantic)
+target_compile_options(cua_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 if(CUA_WERROR)
-  target_compile_options(cua_options INTERFACE -Werror)
+  target_compile_options(cua_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Werror>)
 endif()
 if(CUA_SANITIZE)
   add_compile_options(-fsanitize=${CUA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -162,7 +162,7 @@ extern "C" {
 
 uint32_t cua_abi_version(void) { return CUA_ABI_MAJOR << 16 | CUA_ABI_MINOR; }
 
-const char *cua_build_info(void) { return cua::engine::kBuildInfo; }
+const char *cua_build_info(void) { return cua::engine::build_info(); }
 
 int32_t cua_engine_create(const cua_engine_options *options, cua_engine **engine,
                           cua_error *error) {

@@ -17,8 +17,8 @@ enum class MarkerPolicy { required, optional };
 class Checkpoint {
  public:
   // Validates everything before any tensor is touched: config, marker, every header, the presence,
-  // dtype and shape of every tensor of the model. Throws Error BAD_MODEL (or UNSUPPORTED for a model
-  // of another kind) that names file, tensor and remedy.
+  // dtype and shape of every tensor of the model. Throws Error BAD_MODEL (or UNSUPPORTED for a
+  // model of another kind) that names file, tensor and remedy.
   explicit Checkpoint(const std::filesystem::path &folder,
                       MarkerPolicy marker = MarkerPolicy::required);
   ~Checkpoint();

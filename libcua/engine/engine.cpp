@@ -63,9 +63,9 @@ Engine::Engine(const EngineOptions &options) : checkpoint_(options.model_dir) {
     tokenizer_ = std::make_unique<tokenizer::Tokenizer>(*path);
   }
   const auto letters = letter_ids(tokenizer_.get(), checkpoint_.config().vocabulary);
-  executor_ = make_executor(checkpoint_, letters, options.executor);
   max_prompt_tokens_ =
       options.max_prompt_tokens != 0 ? options.max_prompt_tokens : kDefaultPromptTokens;
+  executor_ = make_executor(checkpoint_, letters, max_prompt_tokens_, options.executor);
   max_batch_tokens_ =
       options.max_batch_tokens != 0 ? options.max_batch_tokens : executor_->max_batch_tokens();
   if (options.prefix) {
@@ -92,7 +92,7 @@ std::string Engine::describe() const {
   json["max_prompt_tokens"] = max_prompt_tokens_;
   json["max_batch_tokens"] = max_batch_tokens_;
   json["vocabulary"] = checkpoint_.config().vocabulary;
-  json["backend"] = kBackend;
+  json["backend"] = backend_name();
   json["device"] = executor_->device();
   json["prefix_tokens"] = prefix_.size();
   return boost::json::serialize(json);

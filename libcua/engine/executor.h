@@ -56,8 +56,8 @@ class Executor {
 // letters: the embedding rows of A to Z.
 std::unique_ptr<Executor> make_executor(const checkpoint::Checkpoint &checkpoint,
                                         const std::array<uint32_t, 26> &letters,
-                                        const ExecutorOptions &options);
-extern const char *const kBackend;    // "cuda" or "cpu"
-extern const char *const kBuildInfo;  // JSON, as cua_build_info gives it
+                                        uint32_t max_prompt_tokens, const ExecutorOptions &options);
+const char *backend_name() noexcept;  // "cuda" or "cpu"
+const char *build_info() noexcept;    // static JSON, as cua_build_info gives it
 
 }  // namespace cua::engine

@@ -12,10 +12,13 @@
 
 namespace cua::engine {
 
-const char *const kBackend = "cpu";
-const char *const kBuildInfo =
-    "{\"version\":\"" CUA_VERSION "\",\"backend\":\"cpu\",\"architectures\":[" CUA_ARCHITECTURES
-    "],\"cuda\":null,\"cublaslt\":null}";
+const char *backend_name() noexcept { return "cpu"; }
+
+const char *build_info() noexcept {
+  return "{\"version\":\"" CUA_VERSION
+         "\",\"backend\":\"cpu\",\"architectures\":[" CUA_ARCHITECTURES
+         "],\"cuda\":null,\"cublaslt\":null}";
+}
 
 namespace {
 
@@ -108,6 +111,7 @@ class CpuExecutor final : public Executor {
 
 std::unique_ptr<Executor> make_executor(const checkpoint::Checkpoint &checkpoint,
                                         const std::array<uint32_t, 26> &letters,
+                                        uint32_t /*max_prompt_tokens*/,
                                         const ExecutorOptions &options) {
   return std::make_unique<CpuExecutor>(checkpoint, letters, options);
 }

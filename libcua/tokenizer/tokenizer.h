@@ -13,13 +13,15 @@ namespace cua::tokenizer {
 // raw text, NFC, a Split regex, byte-level BPE. Thread safe.
 class Tokenizer {
  public:
-  // Throws Error BAD_MODEL that names the file and what it lacks.
+  // Throws Error BAD_MODEL for a file that is missing or damaged, UNSUPPORTED for a configuration
+  // that is not implemented exactly; the message names the file and the field.
   explicit Tokenizer(const std::filesystem::path &tokenizer_json);
   ~Tokenizer();
   Tokenizer(const Tokenizer &) = delete;
   Tokenizer &operator=(const Tokenizer &) = delete;
 
-  // Ids of a UTF-8 text; nothing is added. Throws Error INVALID_ARGUMENT where it is not UTF-8.
+  // Ids of a UTF-8 text of at most 1 GiB; nothing is added. Time is linear in the text. Throws
+  // Error INVALID_ARGUMENT where it is longer or not UTF-8, naming the offset of the first bad byte.
   std::vector<uint32_t> encode(std::string_view text) const;
 
   uint32_t vocabulary() const;               // largest id + 1

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which cuBLASLt algorithm multiplies by which weight. Choosing is a pure function of what the
+// library offers, so that it is tested without a GPU.
+#pragma once
+#include <cublasLt.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <type_traits>
+
+#include "backend/cuda/device_memory.h"
+
+namespace cua::backend::cuda {
+
+// Fewer rows than this are padded: below it the bits of a row were never measured to be its own.
+inline constexpr uint32_t kLeastRows = 64;
+
+// Row counts that share a plan: multiples of 64 to 512, then powers of two.
+uint32_t row_bucket(uint32_t rows);
+
+// What cuBLASLt says of one candidate.
+struct GemmCandidate {
+  cublasLtMatmulAlgo_t algorithm{};
+  int32_t split_k = 1;     // parts of the sum over the inputs
+  uint32_t reduction = 0;  // how the parts are added; 0: not at all
+  size_t workspace = 0;    // bytes
+  bool supported = true;
+};
+
+// The best-ranked candidate that sums each output in one piece, whatever the row count: neither
+// split-K nor a reduction. nullopt where there is none.
+std::optional<size_t> choose(std::span<const GemmCandidate> ranked, size_t workspace);
+
+// y [rows, outputs] = x [rows, depth] w [outputs, depth]^T, bf16 in and out, sums in fp32.
+class GemmPlans {
+ public:
+  GemmPlans();
+
+  // Adds to y where `add`. rows is at least kLeastRows. Plans are made on first use of a bucket.
+  void run(const void *x, const void *w, void *y, uint32_t rows, uint32_t outputs, uint32_t depth,
+           uint32_t x_stride, uint32_t y_stride, bool add, cudaStream_t stream);
+  size_t device_bytes() const { return workspace_.bytes(); }
+
+ private:
+  using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // outputs, depth, row bucket
+  const cublasLtMatmulAlgo_t &plan(uint32_t outputs, uint32_t depth, uint32_t bucket);
+
+  struct Destroy {
+    void operator()(cublasLtHandle_t handle) const { (void)cublasLtDestroy(handle); }
+    void operator()(cublasLtMatmulDesc_t operation) const {
+      (void)cublasLtMatmulDescDestroy(operation);
+    }
+  };
+  std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
+  std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> operation_;
+  std::map<Shape, cublasLtMatmulAlgo_t> plans_;
+  DeviceMemory workspace_;
+};
+
+}  // namespace cua::backend::cuda

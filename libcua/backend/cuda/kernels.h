@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of the CUDA backend: every launch, with the shape of every pointer.
+// All run on `stream`, allocate nothing and never synchronise. bf16 is __nv_bfloat16.
+// A launch error is left for the caller to fetch.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace cua::backend::cuda {
+
+using bf16 = __nv_bfloat16;
+
+// What a sequence leaves behind in one layer, in device memory.
+struct LayerState {
+  bf16 *kv;         // attention: [tokens, 2 Hkv D], k then v, normed and rotated
+  bf16 *conv_tail;  // GDN: [3, channels], the last inputs of the convolution
+  float *gdn;       // GDN: [Hv, Dk, Dv]
+};
+
+// A work item of attention: up to 64 query rows of one sequence.
+struct QueryTile {
+  uint32_t sequence;
+  uint32_t row;       // first row of q
+  uint32_t count;     // query rows
+  uint32_t position;  // of the first, counted from the start of the whole prompt
+};
+
+// The batch as the kernels see it, in device memory.
+struct DeviceBatch {
+  const uint32_t *ids;                // [T]
+  const uint32_t *cu_seqlens;         // [B + 1]
+  const uint32_t *row_sequence;       // [T]
+  const uint32_t *prefix_tokens;      // [B], a multiple of 64
+  const LayerState *const *prefixes;  // [B], [layers] or nullptr
+  const QueryTile *tiles_all;         // tiles over every row
+  const QueryTile *tiles_last;        // [B], one query each
+  uint32_t rows, sequences, tile_count;
+};
+
+// x[T, H] = embedding[ids]
+void embed(const DeviceBatch &batch, const bf16 *embedding, uint32_t hidden, bf16 *x,
+           cudaStream_t stream);
+// last[b] = all[last row of b]; rows of `cols` with stride all_stride
+void gather_last(const DeviceBatch &batch, const bf16 *all, uint32_t all_stride, uint32_t cols,
+                 bf16 *last, cudaStream_t stream);
+// y = x * rsqrt(mean(x^2) + eps) * (1 + w); x, y [rows, H], w [H]
+void rms_norm(const bf16 *x, const float *w, uint32_t rows, uint32_t hidden, float eps, bf16 *y,
+              cudaStream_t stream);
+// y = silu(gate) * up; gate_up [rows, 2 I], y [rows, I]
+void silu_mul(const bf16 *gate_up, uint32_t rows, uint32_t intermediate, bf16 *y,
+              cudaStream_t stream);
+// logits [B, 26] = x [B, H] times the letters' rows of the embedding
+void readout(const bf16 *x, const bf16 *embedding, const uint32_t *letters, uint32_t sequences,
+             uint32_t hidden, float *logits, cudaStream_t stream);
+
+// Gated DeltaNet; head dims 128, 4 taps. projected [T, stride] holds q | k | v | z | b | a.
+struct GdnShape {
+  uint32_t key_heads, value_heads;  // Hk, Hv
+  uint32_t stride;                  // of a row of projected
+};
+// conv [channels, 4]; q, k [T, Hk 128]; v [T, Hv 128]; g, beta [T, Hv]; capture: may be nullptr
+void gdn_prepare(const DeviceBatch &batch, uint32_t layer, const GdnShape &shape,
+                 const bf16 *projected, const float *conv, const float *a_log, const float *dt_bias,
+                 bf16 *q, bf16 *k, bf16 *v, float *g, float *beta, const LayerState *capture,
+                 cudaStream_t stream);
+// o [T, Hv 128]
+void gdn_scan(const DeviceBatch &batch, uint32_t layer, const GdnShape &shape, const bf16 *q,
+              const bf16 *k, const bf16 *v, const float *g, const float *beta, bf16 *o,
+              const LayerState *capture, cudaStream_t stream);
+// y = x * rsqrt(mean(x^2) + eps) * w * silu(z), by head; x, y [rows, Hv 128], z of row stride
+// z_stride, w [128]; y may be x
+void gated_norm(const bf16 *x, const bf16 *z, uint32_t z_stride, const float *w, uint32_t rows,
+                uint32_t value_heads, float eps, bf16 *y, cudaStream_t stream);
+
+// Attention; head_dim 256, the first 64 dimensions rotated.
+struct AttentionShape {
+  uint32_t heads, kv_heads;      // Hq, Hkv
+  uint32_t q_stride, kv_stride;  // of rows of q_gate and kv
+};
+// In place; rotary [positions, cos 32 | sin 32], rounded to bf16. q_gate [rows, Hq (256 | 256)], kv
+// [T, Hkv 256 | Hkv 256]; tiles cover the rows of q_gate; capture: LayerState::kv or nullptr
+void attention_prepare(const DeviceBatch &batch, const QueryTile *tiles, uint32_t tile_count,
+                       const AttentionShape &shape, bf16 *q_gate, bf16 *kv, const float *q_norm,
+                       const float *k_norm, const float *rotary, float eps, bf16 *capture,
+                       cudaStream_t stream);
+// Once a device before the first attention: its shared memory is above the default limit.
+cudaError_t allow_attention();
+// o [rows, Hq 256] = softmax(q k^T / 16, causal) v * sigmoid(gate)
+void attention(const DeviceBatch &batch, const QueryTile *tiles, uint32_t tile_count,
+               uint32_t layer, const AttentionShape &shape, const bf16 *q_gate, const bf16 *kv,
+               bf16 *o, cudaStream_t stream);
+
+}  // namespace cua::backend::cuda

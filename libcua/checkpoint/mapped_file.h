@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace cua::checkpoint {
+
+// A whole file, mapped to be read. The file must not be cut while it is mapped.
+class MappedFile {
+ public:
+  // Throws Error BAD_MODEL that names the file: missing, unreadable, not a regular file.
+  explicit MappedFile(const std::filesystem::path &path);
+  ~MappedFile();
+  MappedFile(MappedFile &&other) noexcept;
+  MappedFile &operator=(MappedFile &&other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte *data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole of a small text file. Throws Error BAD_MODEL that names it; `limit` in bytes.
+std::string read_text(const std::filesystem::path &path, size_t limit);
+
+}  // namespace cua::checkpoint

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <vector>
+
+#include "backend/cuda/backend.h"
+#include "backend/cuda/graph_cache.h"
+#include "build_info_cuda.h"
+#include "engine/executor.h"
+#include "error.h"
+#include "model/forward.h"
+#include "model/tensors.h"
+
+namespace cua::engine {
+
+const char *backend_name() noexcept { return "cuda"; }
+
+const char *build_info() noexcept {
+  return "{\"version\":\"" CUA_VERSION
+         "\",\"backend\":\"cuda\",\"architectures\":[" CUA_ARCHITECTURES
+         "],\"cuda\":\"" CUA_CUDA_VERSION "\",\"cublaslt\":\"" CUA_CUBLASLT_VERSION "\"}";
+}
+
+namespace {
+
+using backend::cuda::Backend;
+using backend::cuda::check;
+using backend::cuda::CurrentDevice;
+
+constexpr size_t kGraphCapacity = 8;
+constexpr uint32_t kBatchTokens = 8192;  // beyond it a pass only needs more scratch
+
+backend::cuda::Dimensions dimensions(const model::Config &config) {
+  backend::cuda::Dimensions d;
+  d.heads = config.heads;
+  d.kv_heads = config.kv_heads;
+  d.head_dim = config.head_dim;
+  d.rotary_dim = config.rotary_dim;
+  d.rope_theta = config.rope_theta;
+  d.rms_norm_eps = config.rms_norm_eps;
+  d.gdn_key_heads = config.gdn_key_heads;
+  d.gdn_value_heads = config.gdn_value_heads;
+  d.gdn_key_dim = config.gdn_key_dim;
+  d.gdn_value_dim = config.gdn_value_dim;
+  d.conv_kernel = config.conv_kernel;
+  d.hidden = config.hidden;
+  d.intermediate = config.intermediate;
+  for (const model::LayerKind kind : config.layers) {
+    d.gdn_layers.push_back(kind == model::LayerKind::gdn);
+  }
+  return d;
+}
+
+// Throws NO_DEVICE with the remedy where `ordinal` is not a GPU that this library can use.
+cudaDeviceProp usable_device(int ordinal) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver) {
+    throw Error(CUA_NO_DEVICE, "the NVIDIA driver is older than CUDA " CUA_CUDA_VERSION
+                               " needs: update the driver, or use the CPU library");
+  }
+  if (status != cudaSuccess || count == 0) {
+    throw Error(CUA_NO_DEVICE,
+                std::string("no NVIDIA GPU was found (") + cudaGetErrorString(status) +
+                    "): check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU library");
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    throw Error(CUA_NO_DEVICE,
+                "device " + std::to_string(ordinal) + " does not exist: there " +
+                    (count == 1 ? "is 1 device, number 0"
+                                : "are " + std::to_string(count) + " devices, numbered from 0"));
+  }
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, ordinal), "reading the device's properties",
+        CUA_NO_DEVICE);
+  if (properties.major < 8) {
+    throw Error(CUA_NO_DEVICE, std::string(properties.name) + " has compute capability " +
+                                   std::to_string(properties.major) + "." +
+                                   std::to_string(properties.minor) +
+                                   "; 8.0 or newer is needed (Ampere, Ada, Hopper, ...)");
+  }
+  return properties;
+}
+
+size_t weight_bytes(const checkpoint::Checkpoint &checkpoint) {
+  size_t bytes = 0;
+  for (const model::TensorSpec &spec : model::tensors(checkpoint.config())) {
+    const backend::HostTensor &tensor = checkpoint.tensor(spec.name);
+    bytes += spec.shape.size() == 2 ? Backend::matrix_bytes(tensor) : Backend::vector_bytes(tensor);
+  }
+  return bytes;
+}
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(const checkpoint::Checkpoint &checkpoint, const std::array<uint32_t, 26> &letters,
+               uint32_t max_prompt_tokens, const ExecutorOptions &options)
+      : properties_(usable_device(options.device)),
+        ordinal_(options.device),
+        letters_(letters),
+        log_(options.log),
+        graphs_(options.graph_capacity != 0 ? options.graph_capacity : kGraphCapacity) {
+    if (!options.plans.empty()) {
+      throw Error(CUA_UNSUPPORTED, "plans: files of GEMM plans do not exist yet; leave it out");
+    }
+    const CurrentDevice current(ordinal_);
+    backend_ = std::make_unique<Backend>(dimensions(checkpoint.config()), weight_bytes(checkpoint),
+                                         max_prompt_tokens);
+    forward_ = std::make_unique<Forward>(
+        *backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
+          return checkpoint.tensor(name);
+        });
+    size_t told = 0;
+    backend_->upload([&](size_t done, size_t all) {
+      const size_t quarter = done * 4 / all;
+      if (quarter == told) return;
+      told = quarter;
+      char line[96];
+      std::snprintf(line, sizeof line, "weights: %.1f of %.1f GB on device %d",
+                    static_cast<double>(done) * 1e-9, static_cast<double>(all) * 1e-9, ordinal_);
+      log(CUA_LOG_INFO, line);
+    });
+    count_memory();
+    set_graph_mode(options.graph_mode);
+  }
+
+  ~CudaExecutor() override {
+    try {
+      const CurrentDevice current(ordinal_);
+      graphs_.clear();
+      prefix_ = {};
+      forward_.reset();
+      backend_.reset();
+    } catch (const Error &) {  // the device is lost, and its memory with it
+    }
+  }
+
+  void set_prefix(std::span<const uint32_t> ids) override {
+    const CurrentDevice current(ordinal_);
+    Backend::State state(backend_->dimensions(), ids.size());
+    const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
+    const Backend::Batch batch{ids, seqlens, {}, &state};
+    prepare(batch);
+    run(batch);
+    prefix_ = std::move(state);
+    count_memory();
+  }
+
+  uint32_t score(const Pass &pass, float *logits) override {
+    const CurrentDevice current(ordinal_);
+    prefixes_.clear();
+    for (const uint8_t prefixed : pass.prefixed) {
+      prefixes_.push_back(prefixed != 0 ? &prefix_ : nullptr);
+    }
+    const Backend::Batch batch{pass.ids, pass.cu_seqlens, prefixes_};
+    prepare(batch);
+    const bool graphs = mode_ != CUA_GRAPH_OFF && !graphs_failed_ && batch.sequences() == 1;
+    const cudaGraphExec_t known = graphs ? graphs_.find(batch.rows()) : nullptr;
+    if (known != nullptr) {
+      check(cudaGraphLaunch(known, backend_->stream()), "replaying a graph");
+      backend_->wait();
+      replays_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      run(batch);
+    }
+    std::copy_n(backend_->logits(), batch.sequences() * letters_.size(), logits);
+    if (known != nullptr) return CUA_SCORE_REPLAYED;
+    if (!graphs) return 0;
+    return capture(batch) ? uint32_t{CUA_SCORE_CAPTURED} : 0;
+  }
+
+  void set_graph_mode(uint32_t mode) override {
+    if (mode == CUA_GRAPH_BUCKET) {
+      throw Error(CUA_UNSUPPORTED, "graph mode bucket does not exist yet; use off or exact");
+    }
+    const CurrentDevice current(ordinal_);
+    mode_ = mode;
+    if (mode == CUA_GRAPH_OFF) graphs_.clear();
+  }
+
+  ExecutorStats stats() const override {
+    ExecutorStats stats;
+    stats.captures = captures_.load(std::memory_order_relaxed);
+    stats.replays = replays_.load(std::memory_order_relaxed);
+    stats.evictions = evictions_.load(std::memory_order_relaxed);
+    stats.fallbacks = fallbacks_.load(std::memory_order_relaxed);
+    stats.scratch_bytes = scratch_bytes_.load(std::memory_order_relaxed);
+    stats.device_bytes = device_bytes_.load(std::memory_order_relaxed);
+    return stats;
+  }
+
+  std::string device() const override {
+    return std::string(properties_.name) + ", sm_" + std::to_string(properties_.major) +
+           std::to_string(properties_.minor) + ", device " + std::to_string(ordinal_);
+  }
+
+  uint32_t max_batch_tokens() const override { return kBatchTokens; }
+
+ private:
+  using Forward = model::Forward<Backend>;
+
+  void log(int32_t level, const std::string &line) const {
+    if (log_) log_(level, line);
+  }
+
+  void count_memory() {
+    scratch_bytes_.store(backend_->scratch_bytes(), std::memory_order_relaxed);
+    device_bytes_.store(backend_->device_bytes() + prefix_.device_bytes(),
+                        std::memory_order_relaxed);
+  }
+
+  // Makes room and writes the tables that the pass reads. Room is only ever made while nothing runs
+  // and no capture is left that holds the old addresses.
+  void prepare(const Backend::Batch &batch) {
+    if (batch.rows() > measured_rows_ || batch.sequences() > measured_sequences_) {
+      const size_t rows = std::max(batch.rows(), measured_rows_);
+      const size_t sequences = std::max(batch.sequences(), measured_sequences_);
+      const std::vector<uint32_t> ids(rows);
+      std::vector<uint32_t> cu_seqlens(sequences + 1);
+      for (size_t s = 0; s <= sequences; ++s) cu_seqlens[s] = static_cast<uint32_t>(s);
+      cu_seqlens.back() = static_cast<uint32_t>(rows);
+      backend_->start_measuring();
+      forward_->run({ids, cu_seqlens, {}}, letters_, nullptr);
+      const size_t bytes = backend_->stop_measuring();
+      if (bytes > backend_->scratch_bytes() || !backend_->fits(batch)) {
+        graphs_.clear();
+        measured_rows_ = measured_sequences_ = 0;  // a failure leaves less room than before
+        backend_->reserve_scratch(bytes);
+        backend_->reserve_batch(rows, sequences);
+        count_memory();
+      }
+      measured_rows_ = rows;
+      measured_sequences_ = sequences;
+    }
+    backend_->stage(batch);
+  }
+
+  void run(const Backend::Batch &batch) {
+    forward_->run(batch, letters_, nullptr);
+    backend_->wait();
+  }
+
+  // Records the pass that has just run as a graph. Where that fails the caller has its result
+  // already; graphs then stay off for the engine's life.
+  bool capture(const Backend::Batch &batch) {
+    const cudaStream_t stream = backend_->stream();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t instance = nullptr;
+    std::string reason;
+    const auto step = [&](cudaError_t status, const char *what) {
+      if (status == cudaSuccess) return true;
+      if (reason.empty()) reason = std::string(what) + ": " + cudaGetErrorString(status);
+      return false;
+    };
+    if (step(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin")) {
+      try {
+        forward_->run(batch, letters_, nullptr);
+      } catch (const Error &error) {
+        reason = error.what();
+      }
+      // Ends the capture whatever happened in it.
+      if (step(cudaStreamEndCapture(stream, &graph), "end") && reason.empty() &&
+          step(cudaGraphInstantiate(&instance, graph, 0), "instantiate")) {
+        (void)step(cudaGraphUpload(instance, stream), "upload");
+        (void)step(cudaStreamSynchronize(stream), "upload");
+      }
+    }
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    if (reason.empty()) {
+      evictions_.fetch_add(graphs_.insert(batch.rows(), instance), std::memory_order_relaxed);
+      captures_.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    if (instance != nullptr) (void)cudaGraphExecDestroy(instance);
+    (void)cudaGetLastError();
+    graphs_failed_ = true;
+    graphs_.clear();
+    fallbacks_.fetch_add(1, std::memory_order_relaxed);
+    log(CUA_LOG_WARNING, "graph capture failed (" + reason +
+                             "); answers stay right, graphs are off for this engine");
+    return false;
+  }
+
+  cudaDeviceProp properties_;
+  int ordinal_;
+  std::array<uint32_t, 26> letters_;
+  Log log_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Forward> forward_;
+  Backend::State prefix_;
+  std::vector<const Backend::State *> prefixes_;
+  backend::cuda::GraphCache graphs_;
+  uint32_t mode_ = CUA_GRAPH_OFF;
+  bool graphs_failed_ = false;
+  size_t measured_rows_ = 0, measured_sequences_ = 0;
+  std::atomic<uint64_t> captures_{0}, replays_{0}, evictions_{0}, fallbacks_{0};
+  std::atomic<uint64_t> scratch_bytes_{0}, device_bytes_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_executor(const checkpoint::Checkpoint &checkpoint,
+                                        const std::array<uint32_t, 26> &letters,
+                                        uint32_t max_prompt_tokens,
+                                        const ExecutorOptions &options) {
+  return std::make_unique<CudaExecutor>(checkpoint, letters, max_prompt_tokens, options);
+}
+
+}  // namespace cua::engine

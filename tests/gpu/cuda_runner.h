@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on the CUDA backend, and random models of the dimensions that its kernels take.
+#pragma once
+#include "backend/cuda/backend.h"
+#include "random_model.h"
+
+namespace cua::test {
+
+inline model::Config cuda_config() {
+  model::Config c;
+  c.vocabulary = 160;
+  c.hidden = 192;
+  c.intermediate = 320;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 256;
+  c.rotary_dim = 64;
+  c.rope_theta = 1e7;
+  c.gdn_key_heads = 2;
+  c.gdn_value_heads = 4;
+  c.gdn_key_dim = 128;
+  c.gdn_value_dim = 128;
+  c.conv_kernel = 4;
+  using enum model::LayerKind;
+  c.layers = {gdn, attention, gdn, attention, gdn, attention};
+  return c;
+}
+
+inline backend::cuda::Dimensions cuda_dimensions(const model::Config &config) {
+  backend::cuda::Dimensions d;
+  d.heads = config.heads;
+  d.kv_heads = config.kv_heads;
+  d.head_dim = config.head_dim;
+  d.rotary_dim = config.rotary_dim;
+  d.rope_theta = config.rope_theta;
+  d.rms_norm_eps = config.rms_norm_eps;
+  d.gdn_key_heads = config.gdn_key_heads;
+  d.gdn_value_heads = config.gdn_value_heads;
+  d.gdn_key_dim = config.gdn_key_dim;
+  d.gdn_value_dim = config.gdn_value_dim;
+  d.conv_kernel = config.conv_kernel;
+  d.hidden = config.hidden;
+  d.intermediate = config.intermediate;
+  for (const auto kind : config.layers) d.gdn_layers.push_back(kind == model::LayerKind::gdn);
+  return d;
+}
+
+inline size_t cuda_weight_bytes(const model::Config &config, const model::TensorSource &source) {
+  size_t bytes = 0;
+  for (const model::TensorSpec &spec : model::tensors(config)) {
+    bytes += spec.shape.size() == 2 ? backend::cuda::Backend::matrix_bytes(source(spec.name))
+                                    : backend::cuda::Backend::vector_bytes(source(spec.name));
+  }
+  return bytes;
+}
+
+class CudaRunner {
+ public:
+  using Backend = backend::cuda::Backend;
+  using State = Backend::State;
+
+  CudaRunner(const model::Config &config, const model::TensorSource &source)
+      : hidden_(config.hidden),
+        backend_(cuda_dimensions(config), cuda_weight_bytes(config, source), 16384),
+        forward_(backend_, config, source) {
+    backend_.upload({});
+  }
+
+  State state(size_t tokens) { return State(backend_.dimensions(), tokens); }
+
+  std::vector<Answer> run(const std::vector<std::vector<uint32_t>> &sequences,
+                          const std::vector<const State *> &prefixes = {},
+                          State *capture = nullptr) {
+    std::vector<uint32_t> ids, cu_seqlens{0};
+    for (const auto &sequence : sequences) {
+      ids.insert(ids.end(), sequence.begin(), sequence.end());
+      cu_seqlens.push_back(static_cast<uint32_t>(ids.size()));
+    }
+    const typename Backend::Batch batch{ids, cu_seqlens, prefixes, capture};
+    backend_.start_measuring();
+    forward_.run(batch, kLetterIds, nullptr);
+    backend_.reserve_scratch(backend_.stop_measuring());
+    if (!backend_.fits(batch)) backend_.reserve_batch(batch.rows(), batch.sequences());
+    backend_.stage(batch);
+    std::vector<float> hidden(hidden_ * sequences.size());
+    forward_.run(batch, kLetterIds, nullptr, hidden.data());
+    backend_.wait();
+    std::vector<Answer> answers(sequences.size());
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const auto value = hidden.begin() + static_cast<ptrdiff_t>(hidden_ * i);
+      answers[i].logits.assign(backend_.logits() + 26 * i, backend_.logits() + 26 * (i + 1));
+      answers[i].hidden.assign(value, value + static_cast<ptrdiff_t>(hidden_));
+    }
+    return answers;
+  }
+  Answer run(const std::vector<uint32_t> &sequence) {
+    return run(std::vector<std::vector<uint32_t>>{sequence}).front();
+  }
+
+ private:
+  size_t hidden_;
+  Backend backend_;
+  model::Forward<Backend> forward_;
+};
+
+// ||a - b|| / ||b||
+inline double relative_error(const std::vector<float> &a, const std::vector<float> &b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace cua::test
