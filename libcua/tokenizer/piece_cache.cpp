@@ -29,9 +29,7 @@ bool PieceCache::find(std::string_view piece, std::vector<uint32_t> &ids) const 
   const size_t at = slot_of(piece);
   const Slot &slot = slots_[at];
   const std::lock_guard lock(lock_of(at));
-  if (slot.length != piece.size() || std::memcmp(slot.piece.data(), piece.data(), piece.size())) {
-    return false;
-  }
+  if (std::string_view(slot.piece.data(), slot.length) != piece) return false;
   ids.insert(ids.end(), slot.ids.begin(), slot.ids.begin() + slot.count);
   return true;
 }

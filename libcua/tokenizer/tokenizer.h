@@ -21,7 +21,8 @@ class Tokenizer {
   Tokenizer &operator=(const Tokenizer &) = delete;
 
   // Ids of a UTF-8 text of at most 1 GiB; nothing is added. Time is linear in the text. Throws
-  // Error INVALID_ARGUMENT where it is longer or not UTF-8, naming the offset of the first bad byte.
+  // Error INVALID_ARGUMENT where it is longer, or not UTF-8 (with the offset of the first bad
+  // byte).
   std::vector<uint32_t> encode(std::string_view text) const;
 
   uint32_t vocabulary() const;               // largest id + 1

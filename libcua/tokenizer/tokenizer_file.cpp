@@ -23,7 +23,7 @@ std::string kind_of(const json::value &value) {
   if (const auto *text = value.if_string(); text && text->size() <= 40) {
     return '"' + std::string(view(*text)) + '"';
   }
-  const std::string text = value.is_structured() ? "" : json::serialize(value);
+  std::string text = value.is_structured() ? "" : json::serialize(value);
   if (!text.empty() && text.size() <= 40) return text;
   return "a " + std::string(json::to_string(value.kind()));
 }
@@ -232,8 +232,8 @@ class Reader {
       const auto id = [&](std::string_view token) {
         const auto *found = vocabulary.if_contains(token);
         if (!found) {
-          bad("model.merges[" + std::to_string(i) + "]: model.vocab lacks \"" + std::string(token) +
-              "\"");
+          std::string what = "model.merges[" + std::to_string(i) + "]: model.vocab lacks \"";
+          bad(what.append(token).append("\""));
         }
         return static_cast<uint32_t>(found->get_int64());
       };
