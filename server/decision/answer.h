@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "decision/request.h"
+
+namespace cua_server::decision {
+
+// What the engine said of one question.
+struct Score {
+  std::span<const float> probabilities;  // one an option in request order
+  size_t best = 0;                       // index of the chosen option
+  uint64_t tokens = 0;                   // of the prompt
+};
+
+// max(0, 1 - H(p) / ln n) over n options; 1 for one.
+double confidence(std::span<const float> probabilities);
+
+// The body of a 200: questions and options in request order. scores: one a question.
+std::string answer_json(std::string_view model_id, const Request &request,
+                        std::span<const Score> scores);
+
+// The body of every error, {"detail":"..."}; valid UTF-8 whatever `detail` holds.
+std::string error_json(std::string_view detail);
+
+}  // namespace cua_server::decision
