@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/session.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <ctime>
+#include <optional>
+#include <tuple>
+
+#include "decision/request.h"
+
+namespace cua_server::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace bhttp = boost::beast::http;
+using std::chrono::seconds;
+
+constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
+
+constexpr uint32_t kMostHeaderBytes = 16 * 1024;
+constexpr auto kIdle = seconds(75);    // between requests
+constexpr auto kHeader = seconds(15);  // for a whole header, once it has begun
+constexpr auto kBody = seconds(60);    // for a whole body
+constexpr auto kWrite = seconds(30);   // for a whole answer to leave
+constexpr auto kLinger = seconds(5);   // for what is still on its way after a refusal
+constexpr size_t kMostLingerBytes = size_t{64} << 20;
+
+// The Date header, made once a second.
+const std::string &date() {
+  thread_local std::time_t made = -1;
+  thread_local std::string text;
+  if (const std::time_t now = std::time(nullptr); now != made) {
+    made = now;
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char buffer[40];
+    text.assign(buffer, std::strftime(buffer, sizeof buffer, "%a, %d %b %Y %H:%M:%S GMT", &utc));
+  }
+  return text;
+}
+
+// Head and body in one write.
+std::string message(unsigned version, bool head_request, const Reply &reply, bool keep_alive) {
+  std::string text = version >= 11 ? "HTTP/1.1 " : "HTTP/1.0 ";
+  text += std::to_string(reply.status);
+  text += ' ';
+  text += std::string_view(bhttp::obsolete_reason(static_cast<bhttp::status>(reply.status)));
+  text += "\r\nDate: " + date() + "\r\nContent-Type: application/json\r\nContent-Length: ";
+  text += std::to_string(reply.body.size());
+  if (!reply.allow.empty()) text += "\r\nAllow: " + reply.allow;
+  if (!keep_alive) {
+    text += "\r\nConnection: close";
+  } else if (version < 11) {
+    text += "\r\nConnection: keep-alive";
+  }
+  text += "\r\n\r\n";
+  if (!head_request) text += reply.body;
+  return text;
+}
+
+// The client broke HTTP's grammar, and is there to be told.
+bool malformed(const boost::system::error_code &error) {
+  return error && error.category() == bhttp::make_error_code(bhttp::error::bad_method).category() &&
+         error != bhttp::error::end_of_stream && error != bhttp::error::partial_message;
+}
+
+bool is_continue(std::string_view expectation) {
+  return beast::iequals({expectation.data(), expectation.size()}, "100-continue");
+}
+
+}  // namespace
+
+Session::Session(asio::ip::tcp::socket socket, Service &service)
+    : stream_(std::move(socket)), service_(service) {
+  boost::system::error_code ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+void Session::finish() {
+  finishing_ = true;
+  if (idle_) stream_.cancel();
+}
+
+asio::awaitable<void> Session::run() {
+  while (!finishing_ && co_await exchange()) {
+  }
+  boost::system::error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+}
+
+asio::awaitable<bool> Session::exchange() {
+  // Wait for the first byte apart from the rest: the time between requests is the client's own.
+  if (buffer_.size() == 0) {
+    idle_ = true;
+    stream_.expires_after(kIdle);
+    const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(8 * 1024), kToken);
+    idle_ = false;
+    if (error) co_return false;
+    buffer_.commit(n);
+  }
+
+  bhttp::request_parser<bhttp::string_body> parser;
+  parser.header_limit(kMostHeaderBytes);
+  parser.body_limit(decision::kMostBodyBytes);
+  stream_.expires_after(kHeader);
+  auto [error, read] = co_await bhttp::async_read_header(stream_, buffer_, parser, kToken);
+  if (error == bhttp::error::body_limit) {
+    co_return co_await refuse(413, decision::body_too_large().what());
+  }
+  if (error == bhttp::error::header_limit || error == bhttp::error::buffer_overflow) {
+    co_return co_await refuse(
+        431, "the header is larger than " + std::to_string(kMostHeaderBytes) + " bytes");
+  }
+  if (malformed(error)) {
+    co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
+  }
+  if (error) co_return false;  // the client has gone or was too slow
+
+  const auto &head = parser.get();
+  if (head.version() >= 11 && head.count(bhttp::field::host) != 1) {
+    co_return co_await refuse(400, "not a usable HTTP request: exactly one Host header is needed");
+  }
+  const auto method = head.method_string();
+  const auto target = head.target();
+  std::optional<Reply> reply =
+      service_.route({method.data(), method.size()}, {target.data(), target.size()});
+  const auto expectation = head[bhttp::field::expect];
+  if (!reply && !expectation.empty()) {
+    if (!is_continue({expectation.data(), expectation.size()})) {
+      reply = error_reply(417, "the only expectation known is 100-continue");
+    } else if (!parser.is_done() && buffer_.size() == 0 && head.version() >= 11) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      stream_.expires_after(kWrite);
+      const auto [failure, n] = co_await asio::async_write(
+          stream_, asio::buffer(kContinue.data(), kContinue.size()), kToken);
+      if (failure) co_return false;
+    }
+  }
+  if (reply && !parser.is_done()) {
+    // The head decides, and a body is on its way that nobody will read.
+    if (!co_await send(head, std::move(*reply), false)) co_return false;
+    co_await linger();
+    co_return false;
+  }
+  if (!parser.is_done()) {
+    stream_.expires_after(kBody);
+    std::tie(error, read) = co_await bhttp::async_read(stream_, buffer_, parser, kToken);
+    if (error == bhttp::error::body_limit) {
+      co_return co_await refuse(413, decision::body_too_large().what());
+    }
+    if (malformed(error)) {
+      co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
+    }
+    if (error) co_return false;
+  }
+  stream_.expires_never();
+  if (!reply) reply = co_await service_.decide(std::move(parser.get().body()));
+  const bool keep_alive = head.keep_alive() && !finishing_;
+  co_return co_await send(head, std::move(*reply), keep_alive) && keep_alive;
+}
+
+template <class Head>
+asio::awaitable<bool> Session::send(const Head &head, Reply reply, bool keep_alive) {
+  const std::string text =
+      message(head.version(), head.method() == bhttp::verb::head, reply, keep_alive);
+  stream_.expires_after(kWrite);
+  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
+  co_return !error;
+}
+
+// Answers a request that could not be read to its end, and closes.
+asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) {
+  const std::string text = message(11, false, error_reply(status, detail), false);
+  stream_.expires_after(kWrite);
+  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
+  if (!error) co_await linger();
+  co_return false;
+}
+
+// Takes what the client is still sending, so that closing does not reset the connection before the
+// answer has been read.
+asio::awaitable<void> Session::linger() {
+  boost::system::error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  buffer_.clear();
+  stream_.expires_after(kLinger);
+  for (size_t taken = 0; taken < kMostLingerBytes;) {
+    const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(64 * 1024), kToken);
+    if (error) break;
+    taken += n;
+  }
+}
+
+}  // namespace cua_server::http

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+
+#include "http/service.h"
+
+namespace cua_server::http {
+
+// One connection: requests are answered one after the other, in order.
+class Session {
+ public:
+  Session(boost::asio::ip::tcp::socket socket, Service &service);
+
+  // Until the connection ends.
+  boost::asio::awaitable<void> run();
+  // No request after the one being worked on; at once where there is none.
+  void finish();
+
+ private:
+  // Reads and answers one request. False: the connection is to be closed.
+  boost::asio::awaitable<bool> exchange();
+  template <class Head>
+  boost::asio::awaitable<bool> send(const Head &head, Reply reply, bool keep_alive);
+  boost::asio::awaitable<bool> refuse(unsigned status, std::string_view detail);
+  boost::asio::awaitable<void> linger();
+
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  Service &service_;
+  bool idle_ = true;  // waits for the first byte of a request
+  bool finishing_ = false;
+};
+
+}  // namespace cua_server::http
