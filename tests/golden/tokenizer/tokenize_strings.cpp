@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
       const std::vector<uint32_t> ids = tokenizer.encode(text);
       const auto count = static_cast<uint32_t>(ids.size());
       std::fwrite(&count, sizeof count, 1, stdout);
-      std::fwrite(ids.data(), sizeof(uint32_t), count, stdout);
+      if (count != 0) std::fwrite(ids.data(), sizeof(uint32_t), count, stdout);
     }
   } catch (const std::exception &error) {
     std::fprintf(stderr, "tokenize_strings: %s\n", error.what());
