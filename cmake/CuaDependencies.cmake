@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Third-party packages, all from the distribution. What goes inside the libraries is linked statically.
 find_package(Threads REQUIRED)
+set(Boost_USE_STATIC_LIBS ON)  # programs run where no Boost is installed
 find_package(Boost 1.81 REQUIRED COMPONENTS program_options)
 
 # Static archives, hidden inside the library that links them.

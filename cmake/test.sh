@@ -33,3 +33,18 @@ cmake --build "$root/build/release" -j "$jobs"
 run_tests release --label-exclude '^long$'
 say "Release: passed after $(elapsed)"
 if $quick; then exit 0; fi
+
+# Lighter optimisation and debug information than the presets': it compiles in half the time.
+light='-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
+
+say 'AddressSanitizer and UBSan: build and test'
+(cd "$root" && cmake --preset asan -DCUA_WERROR=ON "$light")
+cmake --build "$root/build/asan" -j "$jobs"
+run_tests asan --label-exclude '^long$'
+say "AddressSanitizer and UBSan: passed after $(elapsed)"
+
+say 'Fuzz targets'
+(cd "$root" && cmake --preset fuzz "$light")
+cmake --build "$root/build/fuzz" -j "$jobs" --target fuzzers
+run_tests fuzz --label-regex '^fuzz$'
+say "All passed after $(elapsed)"

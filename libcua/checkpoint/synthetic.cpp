@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/synthetic.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "checkpoint/marker.h"
+#include "checkpoint/safetensors_writer.h"
+#include "error.h"
+#include "model/tensors.h"
+
+namespace cua::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+model::Config config_of(const std::string &shape) {
+  model::Config c;
+  c.rope_theta = 1e7;
+  c.rms_norm_eps = 1e-6;
+  c.conv_kernel = 4;
+  size_t layers = 4;
+  if (shape == "tiny") {
+    c.vocabulary = 512;
+    c.hidden = 64;
+    c.intermediate = 128;
+    c.heads = 2;
+    c.kv_heads = 1;
+    c.head_dim = 32;
+    c.gdn_key_heads = 2;
+    c.gdn_value_heads = 4;
+    c.gdn_key_dim = c.gdn_value_dim = 16;
+  } else if (shape == "wide") {
+    c.vocabulary = 640;
+    c.hidden = 192;
+    c.intermediate = 320;
+    c.heads = 4;
+    c.kv_heads = 1;
+    c.head_dim = 256;
+    c.gdn_key_heads = 2;
+    c.gdn_value_heads = 4;
+    c.gdn_key_dim = c.gdn_value_dim = 128;
+  } else if (shape == "4b") {
+    c.vocabulary = 248320;
+    c.hidden = 2560;
+    c.intermediate = 9216;
+    c.heads = 16;
+    c.kv_heads = 4;
+    c.head_dim = 256;
+    c.gdn_key_heads = 16;
+    c.gdn_value_heads = 32;
+    c.gdn_key_dim = c.gdn_value_dim = 128;
+    layers = 32;
+  } else {
+    throw Error(CUA_INVALID_ARGUMENT,
+                "the shape \"" + shape + "\" is unknown; use tiny, wide or 4b");
+  }
+  c.rotary_dim = c.head_dim / 4;
+  for (size_t i = 1; i <= layers; ++i) {
+    c.layers.push_back(i % 4 == 0 ? model::LayerKind::attention : model::LayerKind::gdn);
+  }
+  return c;
+}
+
+// config.json as Transformers writes it for the text model.
+std::string config_text(const model::Config &c) {
+  json::array layer_types;
+  for (const model::LayerKind kind : c.layers) {
+    layer_types.emplace_back(kind == model::LayerKind::gdn ? "linear_attention" : "full_attention");
+  }
+  const uint32_t third = c.rotary_dim / 2 / 3;
+  const json::object config{{"architectures", {"Qwen3_5ForCausalLM"}},
+                            {"attention_bias", false},
+                            {"attention_dropout", 0.0},
+                            {"dtype", "bfloat16"},
+                            {"head_dim", c.head_dim},
+                            {"hidden_act", "silu"},
+                            {"hidden_size", c.hidden},
+                            {"initializer_range", 0.02},
+                            {"intermediate_size", c.intermediate},
+                            {"layer_types", std::move(layer_types)},
+                            {"linear_conv_kernel_dim", c.conv_kernel},
+                            {"linear_key_head_dim", c.gdn_key_dim},
+                            {"linear_num_key_heads", c.gdn_key_heads},
+                            {"linear_num_value_heads", c.gdn_value_heads},
+                            {"linear_value_head_dim", c.gdn_value_dim},
+                            {"max_position_embeddings", 262144},
+                            {"model_type", "qwen3_5_text"},
+                            {"num_attention_heads", c.heads},
+                            {"num_hidden_layers", c.layers.size()},
+                            {"num_key_value_heads", c.kv_heads},
+                            {"partial_rotary_factor", 0.25},
+                            {"rms_norm_eps", 1e-6},
+                            {"rope_parameters",
+                             {{"mrope_interleaved", true},
+                              {"mrope_section", {c.rotary_dim / 2 - 2 * third, third, third}},
+                              {"partial_rotary_factor", 0.25},
+                              {"rope_theta", c.rope_theta},
+                              {"rope_type", "default"}}},
+                            {"tie_word_embeddings", true},
+                            {"use_cache", true},
+                            {"vocab_size", c.vocabulary}};
+  return json::serialize(config) + "\n";
+}
+
+// ---- random numbers: a function of seed, tensor and block alone --------------------------------
+
+class Random {
+ public:
+  explicit Random(uint64_t state) : state_(state) {}
+  uint64_t next() {  // SplitMix64
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+  // Four 16-bit uniforms added: near enough to a normal of deviation 1, bounded, and the same
+  // everywhere.
+  float normal() {
+    const uint64_t bits = next();
+    const int sum = static_cast<int>(bits & 0xffff) + static_cast<int>(bits >> 16 & 0xffff) +
+                    static_cast<int>(bits >> 32 & 0xffff) + static_cast<int>(bits >> 48);
+    return static_cast<float>(sum - 2 * 65535) * (1.0f / 37837.0f);
+  }
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  uint64_t state_;
+};
+
+enum class Kind { normal, uniform, a_log, dt_bias };
+
+// What the values of a tensor are: kind, mean, deviation (or half width).
+struct Recipe {
+  Kind kind = Kind::normal;
+  float mean = 0, scale = 0;
+};
+
+bool ends_with(const std::string &text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+Recipe recipe(const model::TensorSpec &spec) {
+  const std::string &name = spec.name;
+  // A hidden state of unit variance gives letter logits of a deviation of 2.5.
+  if (name == "embed_tokens.weight") {
+    return {Kind::normal, 0, 2.5f / std::sqrt(static_cast<float>(spec.shape[1]))};
+  }
+  if (ends_with(name, "A_log")) return {Kind::a_log};
+  if (ends_with(name, "dt_bias")) return {Kind::dt_bias};
+  if (ends_with(name, "conv1d.weight")) return {Kind::uniform, 0, 0.5f};
+  if (ends_with(name, "linear_attn.norm.weight")) return {Kind::normal, 1, 0.1f};
+  // Sharp attention, so that the last row sees single tokens and not an average of all.
+  if (ends_with(name, "q_norm.weight") || ends_with(name, "k_norm.weight")) {
+    return {Kind::normal, 1, 0.1f};
+  }
+  if (spec.shape.size() == 1) return {Kind::normal, 0, 0.1f};  // norms of the form 1 + w
+  return {Kind::normal, 0, 1.0f / std::sqrt(static_cast<float>(spec.shape[1]))};
+}
+
+float value(Random &random, const Recipe &recipe) {
+  switch (recipe.kind) {
+    case Kind::uniform:
+      return recipe.mean + recipe.scale * static_cast<float>(2 * random.uniform() - 1);
+    case Kind::a_log:
+      return static_cast<float>(std::log(1 + 15 * random.uniform()));
+    case Kind::dt_bias: {  // softplus^-1 of a step, log-uniform over 0.001 to 0.1
+      const double dt = 0.001 * std::pow(100.0, random.uniform());
+      return static_cast<float>(dt + std::log(-std::expm1(-dt)));
+    }
+    default:
+      return recipe.mean + recipe.scale * random.normal();
+  }
+}
+
+uint16_t to_bf16(float value) {  // to nearest, ties to even; finite
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// ---- writing ---------------------------------------------------------------------------------
+
+constexpr uint64_t kBlock = 1u << 20;  // elements that one generator makes
+
+void fill(const SafetensorsWriter &writer, const std::vector<Recipe> &recipes, uint64_t seed,
+          size_t threads, const std::function<void(uint64_t, uint64_t)> &progress) {
+  struct Block {
+    size_t tensor;
+    uint64_t first, count;
+  };
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < writer.tensors().size(); ++i) {
+    const OutputTensor &tensor = writer.tensors()[i];
+    const uint64_t elements = tensor.bytes() / backend::size_of(tensor.dtype);
+    for (uint64_t first = 0; first < elements; first += kBlock) {
+      blocks.push_back({i, first, std::min(kBlock, elements - first)});
+    }
+  }
+  std::atomic<size_t> next{0};
+  std::atomic<uint64_t> done{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      std::vector<std::byte> buffer(kBlock * sizeof(float));
+      for (size_t b; (b = next.fetch_add(1)) < blocks.size();) {
+        const Block &block = blocks[b];
+        const OutputTensor &tensor = writer.tensors()[block.tensor];
+        const size_t size = backend::size_of(tensor.dtype);
+        Random mixed(seed);
+        Random random(mixed.next() ^
+                      Random((uint64_t{block.tensor} << 32) + block.first / kBlock).next());
+        for (uint64_t i = 0; i < block.count; ++i) {
+          const float x = value(random, recipes[block.tensor]);
+          if (tensor.dtype == backend::Dtype::bf16) {
+            const uint16_t half = to_bf16(x);
+            std::memcpy(buffer.data() + i * size, &half, size);
+          } else {
+            std::memcpy(buffer.data() + i * size, &x, size);
+          }
+        }
+        writer.write(block.tensor, block.first * size, std::span(buffer).first(block.count * size));
+        const uint64_t now = done.fetch_add(block.count * size) + block.count * size;
+        if (progress) {
+          const std::lock_guard lock(mutex);
+          progress(now, writer.bytes());
+        }
+      }
+    } catch (...) {
+      next.store(blocks.size());
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::thread> pool;
+  for (size_t i = 1; i < threads; ++i) pool.emplace_back(work);
+  work();
+  for (std::thread &thread : pool) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void write_text(const fs::path &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write");
+}
+
+// A folder beside the one to be made, removed unless it has taken its place.
+class Staging {
+ public:
+  explicit Staging(const fs::path &target) : target_(target) {
+    fs::path name = target.lexically_normal();
+    if (!name.has_filename()) name = name.parent_path();
+    std::error_code error;
+    if (fs::exists(name, error) && !fs::is_empty(name, error)) {
+      throw Error(CUA_INVALID_ARGUMENT, target.string() + ": exists and is not an empty folder");
+    }
+    target_ = name;
+    if (name.has_parent_path()) fs::create_directories(name.parent_path());
+    path_ = name;
+    path_ += ".partial-" + std::to_string(::getpid());
+    fs::create_directory(path_);
+  }
+  ~Staging() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const fs::path &path() const { return path_; }
+  void commit() {
+    std::error_code ignored;
+    fs::remove(target_, ignored);  // an empty folder
+    fs::rename(path_, target_);
+    path_.clear();
+  }
+
+ private:
+  fs::path target_, path_;
+};
+
+}  // namespace
+
+void write_synthetic(const SyntheticOptions &options) try {
+  model::Config config = config_of(options.shape);
+  if (options.least_vocabulary > config.vocabulary) {
+    config.vocabulary = (options.least_vocabulary + 63) / 64 * 64;
+  }
+  Staging staging(options.out);
+  std::vector<OutputTensor> tensors;
+  std::vector<Recipe> recipes;
+  for (const model::TensorSpec &spec : model::tensors(config)) {
+    // These two are F32 in the public checkpoint.
+    const bool wide =
+        ends_with(spec.name, "A_log") || ends_with(spec.name, "linear_attn.norm.weight");
+    tensors.push_back(
+        {"model." + spec.name, wide ? backend::Dtype::f32 : backend::Dtype::bf16, spec.shape});
+    recipes.push_back(recipe(spec));
+  }
+  const size_t threads =
+      options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  {
+    const SafetensorsWriter writer(staging.path(), std::move(tensors));
+    fill(writer, recipes, options.seed, threads, options.progress);
+  }
+  write_text(staging.path() / "config.json", config_text(config));
+  for (const fs::path &copy : options.copies) {
+    fs::copy_file(copy, staging.path() / copy.filename());
+  }
+  const std::string id = "synthetic/" + options.shape + "-" + std::to_string(options.seed);
+  write_text(staging.path() / kMarkerFile,
+             json::serialize(json::object{{"format", kMarkerFormat},
+                                          {"model", id},
+                                          {"note", "random weights: the answers mean nothing"}}) +
+                 "\n");
+  staging.commit();
+} catch (const fs::filesystem_error &error) {
+  throw Error(CUA_INTERNAL, error.what());
+}
+
+}  // namespace cua::checkpoint

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace cua::checkpoint {
+
+struct SyntheticOptions {
+  std::string shape;  // "tiny", "wide" or "4b"
+  uint64_t seed = 0;
+  uint32_t least_vocabulary = 0;  // rows that a tokenizer needs; the shape's own may be more
+  std::vector<std::filesystem::path> copies;                  // files copied in, the tokenizer's
+  std::filesystem::path out;                                  // made; must not hold anything yet
+  size_t threads = 0;                                         // 0: all cores
+  std::function<void(uint64_t done, uint64_t all)> progress;  // bytes; may be empty
+};
+
+// Writes a random checkpoint in the merged layout, marker included. The same shape, seed and
+// vocabulary give the same bytes for every number of threads. The weights are scaled so that letter
+// probabilities are far from uniform and change with the prompt.
+// Nothing is left at `out` after an error. Throws Error INVALID_ARGUMENT, or INTERNAL (the disk).
+void write_synthetic(const SyntheticOptions &options);
+
+}  // namespace cua::checkpoint
