@@ -4,18 +4,33 @@
 namespace cua_server::decision {
 
 const Json *Json::find(std::string_view key) const {
-  const Object *const members = object();
-  if (members == nullptr) return nullptr;
-  for (const Member &member : *members) {
-    if (member.key == key) return &member.value;
+  if (!is(Type::kObject)) return nullptr;
+  const Json *name = first();
+  for (size_t i = 0; i < size(); ++i) {
+    const Json *const value = name->next();
+    if (name->text() == key) return value;
+    name = value->next();
   }
   return nullptr;
 }
 
 const char *Json::type_name() const {
-  static constexpr const char *kNames[] = {"null",     "a boolean", "a number", "a number",
-                                           "a string", "an array",  "an object"};
-  return kNames[value_.index()];
+  switch (type()) {
+    case Type::kNull:
+      return "null";
+    case Type::kBoolean:
+      return "a boolean";
+    case Type::kInteger:
+    case Type::kReal:
+      return "a number";
+    case Type::kString:
+      return "a string";
+    case Type::kArray:
+      return "an array";
+    case Type::kObject:
+      return "an object";
+  }
+  return "";
 }
 
 }  // namespace cua_server::decision

@@ -81,36 +81,51 @@ std::string python_repr(double value) {
 
 namespace {
 
+void append_quoted(std::string &out, std::string_view text) {
+  out += '"';
+  append_escaped(out, text);
+  out += '"';
+}
+
 void append(std::string &out, const Json &value) {  // at most kMostLevels deep
-  if (const bool *const boolean = value.boolean()) {
-    out += *boolean ? "true" : "false";
-  } else if (const double *const real = value.real()) {
-    out += python_repr(*real);
-  } else if (const Json::Integer *const integer = value.integer()) {
-    out += integer->digits;
-  } else if (const std::string *const string = value.string()) {
-    out += '"';
-    append_escaped(out, *string);
-    out += '"';
-  } else if (const Json::Array *const array = value.array()) {
-    out += '[';
-    for (size_t i = 0; i < array->size(); ++i) {
-      if (i > 0) out += ", ";
-      append(out, (*array)[i]);
+  switch (value.type()) {
+    case Json::Type::kNull:
+      out += "null";
+      break;
+    case Json::Type::kBoolean:
+      out += value.boolean() ? "true" : "false";
+      break;
+    case Json::Type::kReal:
+      out += python_repr(value.real());
+      break;
+    case Json::Type::kInteger:
+      out += value.text();
+      break;
+    case Json::Type::kString:
+      append_quoted(out, value.text());
+      break;
+    case Json::Type::kArray: {
+      out += '[';
+      const Json *item = value.first();
+      for (size_t i = 0; i < value.size(); ++i, item = item->next()) {
+        if (i > 0) out += ", ";
+        append(out, *item);
+      }
+      out += ']';
+      break;
     }
-    out += ']';
-  } else if (const Json::Object *const object = value.object()) {
-    out += '{';
-    for (size_t i = 0; i < object->size(); ++i) {
-      if (i > 0) out += ", ";
-      out += '"';
-      append_escaped(out, (*object)[i].key);
-      out += "\": ";
-      append(out, (*object)[i].value);
+    case Json::Type::kObject: {
+      out += '{';
+      const Json *key = value.first();
+      for (size_t i = 0; i < value.size(); ++i, key = key->next()->next()) {
+        if (i > 0) out += ", ";
+        append_quoted(out, key->text());
+        out += ": ";
+        append(out, *key->next());
+      }
+      out += '}';
+      break;
     }
-    out += '}';
-  } else {
-    out += "null";
   }
 }
 

@@ -3,14 +3,24 @@
 
 #include <cstddef>
 
+#include "decision/python_json.h"
+
 namespace cua_server::decision {
 
 std::string cut_short(std::string_view text) {
   constexpr size_t kMost = 80;
-  if (text.size() <= kMost) return std::string(text);
-  size_t length = kMost;
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
-  return std::string(text.substr(0, length)) + "...";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool begins_character = (byte & 0xc0) != 0x80;
+    if (begins_character && out.size() >= kMost) return out + "...";
+    if (byte < 0x20) {
+      append_escaped(out, {&c, 1});
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
 std::string quote_short(std::string_view text) { return '"' + cut_short(text) + '"'; }

@@ -7,7 +7,8 @@
 
 namespace cua_server::decision {
 
-// At most about 80 bytes of a text, cut where a character ends, with an ellipsis.
+// At most about 80 bytes of a text, cut where a character ends, with an ellipsis. Control
+// characters are escaped as in JSON: a message is one line, and what() stops at a NUL.
 std::string cut_short(std::string_view text);
 // The same in double quotes.
 std::string quote_short(std::string_view text);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decision/request.h"
 
+#include <optional>
+#include <utility>
+
 #include "decision/json.h"
 #include "decision/parse_json.h"
 #include "decision/prompt.h"
@@ -17,114 +20,103 @@ std::string found(const Json *value) {
   return value == nullptr ? "is missing" : std::string("is ") + value->type_name();
 }
 
+bool is(const Json *value, Json::Type type) { return value != nullptr && value->is(type); }
+
 // A string as it is; an object or array as Python writes it; nothing for other types.
-const std::string *text_of(const Json &value, std::string &storage) {
-  if (value.string() != nullptr) return value.string();
-  if (value.object() == nullptr && value.array() == nullptr) return nullptr;
-  storage = python_json(value);
-  return &storage;
+std::optional<std::string> text_of(const Json *value) {
+  if (is(value, Json::Type::kString)) return std::string(value->text());
+  if (is(value, Json::Type::kObject) || is(value, Json::Type::kArray)) return python_json(*value);
+  return std::nullopt;
 }
 
-bool empty(const Json &value) {
-  if (const auto *const string = value.string()) return string->empty();
-  if (const auto *const array = value.array()) return array->empty();
-  if (const auto *const object = value.object()) return object->empty();
-  return false;
-}
-
-Question parse_question(const std::string &name, const Json &json) {
+Question parse_question(std::string_view name, const Json &json) {
   const std::string where = "question " + quote_short(name) + ": ";
-  if (json.object() == nullptr) refuse(where + found(&json) + "; an object is needed");
+  if (!json.is(Json::Type::kObject)) refuse(where + found(&json) + "; an object is needed");
 
   const Json *const type = json.find("type");
-  if (type == nullptr || type->string() == nullptr) {
+  if (!is(type, Json::Type::kString)) {
     refuse(where + "unknown type: \"type\" " + found(type) + "; \"choice\" is needed");
   }
-  if (*type->string() == "score" || *type->string() == "noul") {
-    refuse(where + "the type " + quote_short(*type->string()) +
+  if (type->text() == "score" || type->text() == "noul") {
+    refuse(where + "the type " + quote_short(type->text()) +
            " is not supported; only \"choice\" is");
   }
-  if (*type->string() != "choice") {
-    refuse(where + "unknown type " + quote_short(*type->string()) + "; \"choice\" is needed");
+  if (type->text() != "choice") {
+    refuse(where + "unknown type " + quote_short(type->text()) + "; \"choice\" is needed");
   }
 
+  Question question;
+  question.name = name;
   const Json *const instructions = json.find("instructions");
-  std::string goal_storage;
-  static const std::string no_goal;
-  const std::string *goal = instructions == nullptr   ? nullptr
-                            : instructions->is_null() ? &no_goal
-                                                      : text_of(*instructions, goal_storage);
-  if (goal == nullptr) {
+  if (auto goal = text_of(instructions)) {
+    question.goal = *std::move(goal);
+  } else if (!is(instructions, Json::Type::kNull)) {
     refuse(where + "\"instructions\" " + found(instructions) +
            "; a string, an object, an array or null is needed");
   }
 
   const Json *const criteria = json.find("criteria");
-  if (criteria == nullptr || criteria->object() == nullptr) {
+  if (!is(criteria, Json::Type::kObject)) {
     refuse(where + "\"criteria\" " + found(criteria) + "; an object of 1 to " +
            std::to_string(kMostOptions) + " options is needed");
   }
-  const Json::Object &members = *criteria->object();
-  if (members.empty() || members.size() > kMostOptions) {
-    refuse(where + "\"criteria\" has " + std::to_string(members.size()) + " options; 1 to " +
+  if (criteria->size() < 1 || criteria->size() > kMostOptions) {
+    refuse(where + "\"criteria\" has " + std::to_string(criteria->size()) + " options; 1 to " +
            std::to_string(kMostOptions) + " are allowed");
   }
-  Question question;
-  question.name = name;
-  for (const Json::Member &member : members) {
-    std::string storage;
-    const std::string *const label =
-        member.value.is_null() ? &member.key : text_of(member.value, storage);
-    if (label == nullptr) {
-      refuse(where + "option " + quote_short(member.key) + " " + found(&member.value) +
+  const Json *key = criteria->first();
+  for (size_t i = 0; i < criteria->size(); ++i, key = key->next()->next()) {
+    const Json *const value = key->next();
+    auto label = text_of(value->is(Json::Type::kNull) ? key : value);
+    if (!label) {
+      refuse(where + "option " + quote_short(key->text()) + " " + found(value) +
              "; a string, an object, an array or null is needed");
     }
-    question.options.push_back(member.key);
-    question.labels.push_back(*label);
+    question.options.emplace_back(key->text());
+    question.labels.push_back(*std::move(label));
   }
-  question.goal = *goal;
   return question;
 }
 
 }  // namespace
 
 Request parse_request(std::string_view body) {
-  const Json json = parse_json(body);
-  if (json.object() == nullptr) {
+  const JsonDocument document = parse_json(body);
+  const Json &json = document.root();
+  if (!json.is(Json::Type::kObject)) {
     throw RequestError(
         400, std::string("the body is ") + json.type_name() + "; a JSON object is needed");
   }
   const Json *const model = json.find("model");
-  if (model == nullptr || model->string() == nullptr || *model->string() != kRequestModel) {
+  if (!is(model, Json::Type::kString) || model->text() != kRequestModel) {
     refuse("\"model\" " +
-           (model != nullptr && model->string() != nullptr ? "is " + quote_short(*model->string())
-                                                           : found(model)) +
+           (is(model, Json::Type::kString) ? "is " + quote_short(model->text()) : found(model)) +
            "; it must be \"" + std::string(kRequestModel) + "\"");
   }
-  const Json *const state_json = json.find("state");
-  std::string state_storage;
-  const std::string *const state =
-      state_json == nullptr ? nullptr : text_of(*state_json, state_storage);
-  if (state == nullptr) {
-    refuse("\"state\" " + found(state_json) + "; a string, an object or an array is needed");
+  const Json *const state = json.find("state");
+  Request request;
+  if (auto text = text_of(state)) {
+    if ((state->is(Json::Type::kString) ? state->text().size() : state->size()) == 0) {
+      refuse("\"state\" is empty; describe the screen");
+    }
+    request.state = *std::move(text);
+  } else {
+    refuse("\"state\" " + found(state) + "; a string, an object or an array is needed");
   }
-  if (empty(*state_json)) refuse("\"state\" is empty; describe the screen");
 
   const Json *const questions = json.find("questions");
-  if (questions == nullptr || questions->object() == nullptr) {
+  if (!is(questions, Json::Type::kObject)) {
     refuse("\"questions\" " + found(questions) + "; an object of questions is needed");
   }
-  const Json::Object &members = *questions->object();
-  if (members.empty()) refuse("\"questions\" is empty; ask at least one");
-  if (members.size() > kMostQuestions) {
-    throw RequestError(413, "\"questions\" has " + std::to_string(members.size()) +
+  if (questions->size() == 0) refuse("\"questions\" is empty; ask at least one");
+  if (questions->size() > kMostQuestions) {
+    throw RequestError(413, "\"questions\" has " + std::to_string(questions->size()) +
                                 " questions; at most " + std::to_string(kMostQuestions) +
                                 " are allowed");
   }
-  Request request;
-  request.state = *state;
-  for (const Json::Member &member : members) {
-    request.questions.push_back(parse_question(member.key, member.value));
+  const Json *name = questions->first();
+  for (size_t i = 0; i < questions->size(); ++i, name = name->next()->next()) {
+    request.questions.push_back(parse_question(name->text(), *name->next()));
   }
   return request;
 }
