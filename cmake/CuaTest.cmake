@@ -13,7 +13,10 @@ endif()
 
 # A Catch2 executable that is one ctest test.
 #   cua_add_test(NAME SOURCES ... [LINK ...] [LABELS ...] [TIMEOUT seconds])
-# CUA_TEST_DATA is the folder with the unpacked tests/data.
+# CUA_TEST_DATA is the folder with the unpacked tests/data. Tests labelled `threads` run under
+# ThreadSanitizer in CI; the target threaded_tests builds them (add_dependencies for those that are
+# not made here).
+add_custom_target(threaded_tests)
 function(cua_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -21,6 +24,9 @@ function(cua_add_test name)
   target_compile_definitions(${name} PRIVATE CUA_TEST_DATA="${CUA_TEST_DATA}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_dependencies(${name} test_data)
+  if("threads" IN_LIST ARG_LABELS)
+    add_dependencies(threaded_tests ${name})
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

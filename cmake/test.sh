@@ -15,11 +15,13 @@ case "$#:${1-}" in
   *) fail 'usage: sh cmake/test.sh [--quick]' ;;
 esac
 
+fixed_addresses=
 # run_tests FOLDER [CTEST ARGUMENT...]
 run_tests() {
   folder=$1
   shift
-  ctest --test-dir "$root/build/$folder" --output-on-failure --no-tests=error -j "$jobs" "$@"
+  # shellcheck disable=SC2086  # empty, or a command and its arguments
+  $fixed_addresses ctest --test-dir "$root/build/$folder" --output-on-failure --no-tests=error -j "$jobs" "$@"
 }
 
 began=$(date +%s)
@@ -42,6 +44,16 @@ say 'AddressSanitizer and UBSan: build and test'
 cmake --build "$root/build/asan" -j "$jobs"
 run_tests asan --label-exclude '^long$'
 say "AddressSanitizer and UBSan: passed after $(elapsed)"
+
+say 'ThreadSanitizer: build and test what has threads'
+(cd "$root" && cmake --preset tsan -DCUA_WERROR=ON "$light")
+cmake --build "$root/build/tsan" -j "$jobs" --target threaded_tests
+# ThreadSanitizer wants its address ranges free; where it may, setarch turns randomisation off.
+fixed_addresses=
+if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses="setarch $(uname -m) -R"; fi
+run_tests tsan --label-regex '^threads$'
+fixed_addresses=
+say "ThreadSanitizer: passed after $(elapsed)"
 
 say 'Fuzz targets'
 (cd "$root" && cmake --preset fuzz "$light")
