@@ -74,8 +74,7 @@ class RandomModel {
     std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
     return values;
   }
-  void set(const std::string &name, const std::vector<uint64_t> &shape,
-           std::vector<float> values) {
+  void set(const std::string &name, const std::vector<uint64_t> &shape, std::vector<float> values) {
     Stored &stored = tensors_[name];
     stored.bytes.resize(values.size() * sizeof(float));
     std::memcpy(stored.bytes.data(), values.data(), stored.bytes.size());

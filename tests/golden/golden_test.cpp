@@ -42,7 +42,9 @@ double worst(const std::vector<float> &got, const std::vector<double> &wanted) {
 template <class Real>
 test::Runner<Real> runner(const checkpoint::Checkpoint &checkpoint) {
   return {checkpoint.config(),
-          [&](const std::string &name) -> const auto & { return checkpoint.tensor(name); }};
+          [&](const std::string &name) -> const auto &{return checkpoint.tensor(name);
+}
+};  // namespace
 }
 
 // Every prompt of a golden file, against the numbers stored under `key`.
