@@ -18,6 +18,13 @@ void append_string(std::string &out, std::string_view text) {
 
 }  // namespace
 
+bool is_usable(const Question &question, const Score &score) {
+  return score.probabilities.size() == question.options.size() &&
+         score.best < question.options.size() &&
+         std::all_of(score.probabilities.begin(), score.probabilities.end(),
+                     [](float p) { return p >= 0 && std::isfinite(p); });
+}
+
 double confidence(std::span<const float> probabilities) {
   if (probabilities.size() == 1) return 1.0;
   double entropy = 0;

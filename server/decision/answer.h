@@ -17,10 +17,14 @@ struct Score {
   uint64_t tokens = 0;                   // of the prompt
 };
 
+// Whether the score is of this question's options and can be written: false for a NaN, which a
+// library must not return. What is not usable is a failed inference, never an answer.
+bool is_usable(const Question &question, const Score &score);
+
 // max(0, 1 - H(p) / ln n) over n options; 1 for one.
 double confidence(std::span<const float> probabilities);
 
-// The body of a 200: questions and options in request order. scores: one a question.
+// The body of a 200: questions and options in request order. scores: one a question, all usable.
 std::string answer_json(std::string_view model_id, const Request &request,
                         std::span<const Score> scores);
 

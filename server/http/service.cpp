@@ -139,9 +139,12 @@ asio::awaitable<Reply> Service::decide(std::string body) {
   std::vector<decision::Score> answers;
   for (size_t i = 0; i < scores->size(); ++i) {
     const cua_score &score = (*scores)[i];
-    answers.push_back({{score.probabilities, decision.request.questions[i].options.size()},
-                       score.best,
-                       score.n_ids});
+    const decision::Question &question = decision.request.questions[i];
+    answers.push_back({{score.probabilities, question.options.size()}, score.best, score.n_ids});
+    if (!decision::is_usable(question, answers.back())) {
+      telemetry::log(telemetry::Level::error, "the library returned a score that is not one");
+      co_return error_reply(500, "inference failed");
+    }
   }
   co_return Reply{200, decision::answer_json(model_id_, decision.request, answers), {}};
 }
