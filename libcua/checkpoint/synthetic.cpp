@@ -150,22 +150,30 @@ bool ends_with(const std::string &text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-Recipe recipe(const model::TensorSpec &spec) {
+// Scales that keep a random model sane: the embedding dominates the residual stream, so that errors
+// of rounding are not amplified from layer to layer (bf16 and fp32 would soon disagree), while the
+// layers together still move the letters' logits by more than one from prompt to prompt.
+Recipe recipe(const model::TensorSpec &spec, size_t layers) {
   const std::string &name = spec.name;
-  // A hidden state of unit variance gives letter logits of a deviation of 2.5.
-  if (name == "embed_tokens.weight") {
-    return {Kind::normal, 0, 2.5f / std::sqrt(static_cast<float>(spec.shape[1]))};
-  }
+  const float unit = spec.shape.size() == 2 ? 1 / std::sqrt(static_cast<float>(spec.shape[1])) : 0;
+  // Letter logits of a deviation of 2.5, once the final norm has taken a tenth.
+  if (name == "embed_tokens.weight") return {Kind::normal, 0, 25 * unit};
+  if (name == "norm.weight") return {Kind::normal, -0.9f, 0.01f};
   if (ends_with(name, "A_log")) return {Kind::a_log};
   if (ends_with(name, "dt_bias")) return {Kind::dt_bias};
   if (ends_with(name, "conv1d.weight")) return {Kind::uniform, 0, 0.5f};
   if (ends_with(name, "linear_attn.norm.weight")) return {Kind::normal, 1, 0.1f};
-  // Sharp attention, so that the last row sees single tokens and not an average of all.
+  // Attention sharp enough for the last row to see single tokens and not an average of all.
   if (ends_with(name, "q_norm.weight") || ends_with(name, "k_norm.weight")) {
-    return {Kind::normal, 1, 0.1f};
+    return {Kind::normal, 0.4f, 0.1f};
   }
   if (spec.shape.size() == 1) return {Kind::normal, 0, 0.1f};  // norms of the form 1 + w
-  return {Kind::normal, 0, 1.0f / std::sqrt(static_cast<float>(spec.shape[1]))};
+  for (const char *adds : {"out_proj.weight", "o_proj.weight", "down_proj.weight"}) {
+    if (ends_with(name, adds)) {
+      return {Kind::normal, 0, 0.45f * std::sqrt(32.0f / static_cast<float>(layers)) * unit};
+    }
+  }
+  return {Kind::normal, 0, unit};
 }
 
 float value(Random &random, const Recipe &recipe) {
@@ -305,7 +313,7 @@ void write_synthetic(const SyntheticOptions &options) try {
         ends_with(spec.name, "A_log") || ends_with(spec.name, "linear_attn.norm.weight");
     tensors.push_back(
         {"model." + spec.name, wide ? backend::Dtype::f32 : backend::Dtype::bf16, spec.shape});
-    recipes.push_back(recipe(spec));
+    recipes.push_back(recipe(spec, config.layers.size()));
   }
   const size_t threads =
       options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
