@@ -6,9 +6,10 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "api/struct_size.h"
@@ -88,8 +89,8 @@ std::string_view text_argument(const char *text, uint64_t length, const std::str
 
 cua::engine::EngineOptions engine_options(const cua_engine_options *options) {
   require(options != nullptr, "options is NULL");
-  const cua_engine_options o =
-      read_input(options, options->struct_size, cua::api::kOptionsSize, "options");
+  const auto o = read_input<cua_engine_options>(options, options->struct_size,
+                                                cua::api::kOptionsSize, "options");
   cua::engine::EngineOptions result;
   const std::string_view dir = text_argument(o.model_dir, o.model_dir_length, "options.model_dir");
   require(!dir.empty(), "options.model_dir is empty; give the folder of a merged checkpoint");
@@ -119,22 +120,28 @@ cua::engine::EngineOptions engine_options(const cua_engine_options *options) {
   return result;
 }
 
-// Element `index` of a caller's array whose stride is its first element's struct_size.
+// Element `index` of a caller's array whose stride is its first element's struct_size. Bytes: a
+// stride need not keep the elements aligned.
 template <class Struct>
 auto *element(Struct *array, uint32_t index) {
   using Byte = std::conditional_t<std::is_const_v<Struct>, const std::byte, std::byte>;
-  const size_t stride = array->struct_size;
-  return reinterpret_cast<Struct *>(reinterpret_cast<Byte *>(array) + index * stride);
+  return reinterpret_cast<Byte *>(array) + size_t{index} * array->struct_size;
+}
+
+uint32_t size_of(const std::byte *at) {
+  uint32_t struct_size;
+  std::memcpy(&struct_size, at, sizeof struct_size);
+  return struct_size;
 }
 
 cua::engine::Prompt prompt_argument(const cua_prompt *prompts, uint32_t index) {
   const std::string name = "prompts[" + std::to_string(index) + "]";
-  const cua_prompt *const at = element(prompts, index);
-  if (at->struct_size != prompts->struct_size) {
+  const std::byte *const at = element(prompts, index);
+  if (size_of(at) != prompts->struct_size) {
     throw Error(CUA_INVALID_ARGUMENT,
                 name + ".struct_size differs from prompts[0].struct_size, the stride");
   }
-  const cua_prompt p = read_input(at, at->struct_size, cua::api::kPromptSize, name);
+  const auto p = read_input<cua_prompt>(at, prompts->struct_size, cua::api::kPromptSize, name);
   const auto fail = [&](const std::string &what) {
     throw Error(CUA_INVALID_ARGUMENT, name + what);
   };
@@ -220,7 +227,7 @@ int32_t cua_score_prompts(cua_engine *engine, const cua_prompt *prompts, uint32_
     arguments.reserve(n);
     for (uint32_t i = 0; i < n; ++i) {
       arguments.push_back(prompt_argument(prompts, i));
-      if (element(scores, i)->struct_size != stride) {
+      if (size_of(element(scores, i)) != stride) {
         throw Error(CUA_INVALID_ARGUMENT,
                     "scores[" + std::to_string(i) +
                         "].struct_size differs from scores[0].struct_size, the stride");

@@ -38,11 +38,11 @@ inline void check_size(uint32_t size, uint32_t smallest, const std::string &name
 
 // A caller's struct as this library knows it: missing fields are zero, an unknown tail must be.
 template <class Struct>
-Struct read_input(const Struct *from, uint32_t size, uint32_t smallest, const std::string &name) {
+Struct read_input(const void *from, uint32_t size, uint32_t smallest, const std::string &name) {
   check_size(size, smallest, name);
   Struct to{};
   std::memcpy(&to, from, std::min<size_t>(size, sizeof(Struct)));
-  const auto *const bytes = reinterpret_cast<const unsigned char *>(from);
+  const auto *const bytes = static_cast<const unsigned char *>(from);
   for (size_t i = sizeof(Struct); i < size; ++i) {
     if (bytes[i] == 0) continue;
     throw Error(CUA_INVALID_ARGUMENT,
@@ -55,7 +55,7 @@ Struct read_input(const Struct *from, uint32_t size, uint32_t smallest, const st
 
 // Writes what fits of `from`, keeping the caller's struct_size.
 template <class Struct>
-void write_output(Struct *to, uint32_t size, Struct from) {
+void write_output(void *to, uint32_t size, Struct from) {
   from.struct_size = size;
   std::memcpy(to, &from, std::min<size_t>(size, sizeof(Struct)));
 }

@@ -107,16 +107,19 @@ std::vector<uint32_t> Engine::tokenize(std::string_view text) const {
 }
 
 std::vector<uint32_t> Engine::check(const Prompt &prompt) const {
+  const auto check_length = [&](size_t tokens) {
+    if (tokens <= max_prompt_tokens_) return;
+    throw Error(CUA_PROMPT_TOO_LONG, std::to_string(tokens) + " tokens, the limit is " +
+                                         std::to_string(max_prompt_tokens_));
+  };
   std::vector<uint32_t> ids;
   if (prompt.ids.empty()) {
     ids = tokenize(prompt.text);
     if (ids.empty()) throw Error(CUA_INVALID_ARGUMENT, "the text is empty");
+    check_length(ids.size());
   } else {
+    check_length(prompt.ids.size());  // before any of them is read
     ids.assign(prompt.ids.begin(), prompt.ids.end());
-  }
-  if (ids.size() > max_prompt_tokens_) {
-    throw Error(CUA_PROMPT_TOO_LONG, std::to_string(ids.size()) + " tokens, the limit is " +
-                                         std::to_string(max_prompt_tokens_));
   }
   const uint32_t vocabulary = checkpoint_.config().vocabulary;
   for (size_t i = 0; i < ids.size(); ++i) {
