@@ -170,7 +170,8 @@ Recipe recipe(const model::TensorSpec &spec, size_t layers) {
   if (spec.shape.size() == 1) return {Kind::normal, 0, 0.1f};  // norms of the form 1 + w
   for (const char *adds : {"out_proj.weight", "o_proj.weight", "down_proj.weight"}) {
     if (ends_with(name, adds)) {
-      return {Kind::normal, 0, 0.6f * 32 / static_cast<float>(layers) * unit};
+      return {Kind::normal, 0,
+              0.3f * std::pow(32.0f / static_cast<float>(layers), 4.0f / 3) * unit};
     }
   }
   return {Kind::normal, 0, unit};
