@@ -45,6 +45,7 @@ int serve(const Options &options) {
   engine_options.device = options.device;
   engine_options.graph_mode = options.graph_mode;
   engine_options.threads = options.threads;
+  engine_options.prefix = decision::prompt_prefix();  // computed once, while loading
   std::optional<scheduling::Engine> engine;
   try {
     engine.emplace(library, engine_options);

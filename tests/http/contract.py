@@ -400,6 +400,17 @@ def rude_clients(worker, check_good):
     check("32 clients", not errors, errors[:3])
 
 
+def longest_prompt(worker, check_good):
+    """Exactly as many tokens as the engine takes, and one more: every digit is a token."""
+    one = worker.post(request(state="1")).json()["usage"]["input_tokens"]
+    body = request(state="1" * (16384 - one + 1))
+    response = worker.post(body)
+    check_good("16,384 tokens", response, body)
+    check("16,384 tokens are counted", response.json()["usage"]["input_tokens"] == 16384, response)
+    response = worker.post(request(state="1" * (16384 - one + 2)))
+    check("16,385 tokens", is_error(response, 413) and "16385" in response.json()["detail"], response)
+
+
 def samples(worker, path, fake, check_good):
     count = 0
     for line in open(path, encoding="utf-8"):
@@ -437,6 +448,8 @@ def main():
         expectations(worker, check_good)
         rude_clients(worker, check_good)
         samples(worker, options.requests, options.fake, check_good)
+        if not options.fake:
+            longest_prompt(worker, check_good)
         check_good("still there", worker.post(request()), request())
         status, rest = worker.stop()
         check("exit status", status == 0, status, worker.log_text()[-2000:])
