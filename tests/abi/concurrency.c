@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Any thread may call any function on any engine at any time: 8 threads at once on two engines,
+ * each checking every answer against the one it got alone.
+ *   concurrency LIBRARY IDS_MODEL TEXT_MODEL
+ */
+#define _DEFAULT_SOURCE
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cua.h"
+
+enum { THREADS = 8, ROUNDS = 12, PROMPTS = 6, MOST_TOKENS = 40 };
+
+static int32_t (*create)(const cua_engine_options *, cua_engine **, cua_error *);
+static void (*destroy)(cua_engine *);
+static int32_t (*describe)(const cua_engine *, char *, uint64_t, uint64_t *, cua_error *);
+static int32_t (*tokenize)(const cua_engine *, const char *, uint64_t, uint32_t *, uint64_t,
+                           uint64_t *, cua_error *);
+static int32_t (*score)(cua_engine *, const cua_prompt *, uint32_t, cua_score *, cua_error *);
+static int32_t (*set_graph_mode)(cua_engine *, uint32_t, cua_error *);
+static int32_t (*stats)(const cua_engine *, cua_stats *, cua_error *);
+
+static const char text[] = "One of A, B and C: \xe2\x82\xac 12, again and again.";
+static const char *ids_model;
+static cua_engine *engines[2]; /* without and with a tokenizer */
+static uint32_t ids[PROMPTS][MOST_TOKENS];
+static cua_prompt prompts[PROMPTS];
+static cua_score alone[2][PROMPTS];
+static uint64_t text_tokens;
+
+#define REQUIRE(condition)                                            \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                        \
+    }                                                                 \
+  } while (0)
+
+static cua_engine *open_engine(const char *model) {
+  cua_engine_options options;
+  cua_engine *engine = NULL;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.model_dir = model;
+  options.model_dir_length = strlen(model);
+  options.threads = 2;
+  options.max_batch_tokens = 64; /* several passes a call */
+  REQUIRE(create(&options, &engine, NULL) == CUA_OK);
+  return engine;
+}
+
+static void clear(cua_score *scores) {
+  int i;
+  memset(scores, 0, PROMPTS * sizeof *scores);
+  for (i = 0; i < PROMPTS; ++i) scores[i].struct_size = sizeof *scores;
+}
+
+static int same(const cua_score *a, const cua_score *b) {
+  return a->best == b->best && a->n_ids == b->n_ids &&
+         memcmp(a->logits, b->logits, sizeof a->logits) == 0 &&
+         memcmp(a->probabilities, b->probabilities, sizeof a->probabilities) == 0;
+}
+
+static void *work(void *number) {
+  const int self = *(const int *)number;
+  int round, i;
+  for (round = 0; round < ROUNDS; ++round) {
+    const int e = (self + round) % 2;
+    cua_engine *const engine = engines[e];
+    cua_score scores[PROMPTS];
+    cua_stats counters;
+    cua_error error;
+    char json[4096];
+    uint32_t tokens[sizeof text];
+    uint64_t length = 0;
+    error.struct_size = sizeof error;
+    clear(scores);
+    if (round % 3 == 0) {
+      REQUIRE(score(engine, prompts, PROMPTS, scores, &error) == CUA_OK);
+      for (i = 0; i < PROMPTS; ++i) REQUIRE(same(&scores[i], &alone[e][i]));
+    } else {
+      i = (self + round) % PROMPTS;
+      REQUIRE(score(engine, &prompts[i], 1, scores, &error) == CUA_OK);
+      REQUIRE(same(scores, &alone[e][i]));
+    }
+    counters.struct_size = sizeof counters;
+    REQUIRE(stats(engine, &counters, &error) == CUA_OK && counters.forwards > 0);
+    REQUIRE(describe(engine, json, sizeof json, &length, &error) == CUA_OK);
+    REQUIRE(set_graph_mode(engine, CUA_GRAPH_OFF, &error) == CUA_OK);
+    REQUIRE(set_graph_mode(engine, 77, &error) == CUA_INVALID_ARGUMENT);
+    REQUIRE(strstr(error.message, "mode") != NULL);
+    REQUIRE(tokenize(engines[1], text, sizeof text - 1, tokens, sizeof text, &length, &error) ==
+            CUA_OK);
+    REQUIRE(length == text_tokens);
+    if (self == round % THREADS) destroy(open_engine(ids_model));
+  }
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  pthread_t threads[THREADS];
+  int numbers[THREADS], i, e;
+  uint32_t random = 1, t;
+  uint64_t scored = 0, prompts_before[2];
+  void *library;
+  if (argc != 4) {
+    fprintf(stderr, "usage: concurrency LIBRARY IDS_MODEL TEXT_MODEL\n");
+    return 2;
+  }
+  ids_model = argv[2];
+  library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != NULL);
+  *(void **)&create = dlsym(library, "cua_engine_create");
+  *(void **)&destroy = dlsym(library, "cua_engine_destroy");
+  *(void **)&describe = dlsym(library, "cua_engine_describe");
+  *(void **)&tokenize = dlsym(library, "cua_tokenize");
+  *(void **)&score = dlsym(library, "cua_score_prompts");
+  *(void **)&set_graph_mode = dlsym(library, "cua_set_graph_mode");
+  *(void **)&stats = dlsym(library, "cua_engine_stats");
+  REQUIRE(create && destroy && describe && tokenize && score && set_graph_mode && stats);
+
+  engines[0] = open_engine(argv[2]);
+  engines[1] = open_engine(argv[3]);
+  REQUIRE(tokenize(engines[1], text, sizeof text - 1, NULL, 0, &text_tokens, NULL) ==
+          CUA_BUFFER_TOO_SMALL);
+  memset(prompts, 0, sizeof prompts);
+  for (i = 0; i < PROMPTS; ++i) {
+    prompts[i].struct_size = sizeof *prompts;
+    prompts[i].n_options = (uint32_t)(2 + i);
+    prompts[i].ids = ids[i];
+    prompts[i].n_ids = (uint64_t)(5 + 7 * i);
+    for (t = 0; t < MOST_TOKENS; ++t) {
+      random = random * 1664525 + 1013904223;
+      ids[i][t] = (random >> 16) % 512;
+    }
+  }
+  for (e = 0; e < 2; ++e) {
+    cua_stats counters;
+    clear(alone[e]);
+    for (i = 0; i < PROMPTS; ++i) {
+      REQUIRE(score(engines[e], &prompts[i], 1, &alone[e][i], NULL) == CUA_OK);
+    }
+    counters.struct_size = sizeof counters;
+    REQUIRE(stats(engines[e], &counters, NULL) == CUA_OK);
+    prompts_before[e] = counters.prompts;
+  }
+  for (i = 0; i < THREADS; ++i) {
+    numbers[i] = i;
+    REQUIRE(pthread_create(&threads[i], NULL, work, &numbers[i]) == 0);
+  }
+  for (i = 0; i < THREADS; ++i) REQUIRE(pthread_join(threads[i], NULL) == 0);
+  for (e = 0; e < 2; ++e) {
+    cua_stats counters;
+    counters.struct_size = sizeof counters;
+    REQUIRE(stats(engines[e], &counters, NULL) == CUA_OK);
+    scored += counters.prompts - prompts_before[e];
+    destroy(engines[e]);
+  }
+  REQUIRE(scored == THREADS * ROUNDS / 3 * (PROMPTS + 2)); /* no update was lost */
+  printf("%" PRIu64 " prompts on %d threads\n", scored, THREADS);
+  return 0;
+}
