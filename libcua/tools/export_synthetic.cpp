@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/program_options.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
 #include "checkpoint/synthetic.h"
+#include "error.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/export_command.h"
 
@@ -34,6 +37,22 @@ class Progress {
   uint64_t shown_ = 101;
 };
 
+std::atomic<int> stop_signal{0};
+
+// From here on SIGINT and SIGTERM only set stop_signal.
+void catch_stop_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    if (std::signal(signal, [](int caught) { stop_signal = caught; }) == SIG_IGN) {
+      std::signal(signal, SIG_IGN);  // as under nohup
+    }
+  }
+}
+
+class Stopped : public std::exception {
+ public:
+  const char *what() const noexcept override { return "stopped by a signal"; }
+};
+
 }  // namespace
 
 int export_synthetic(int argc, const char *const *argv) {
@@ -51,7 +70,14 @@ int export_synthetic(int argc, const char *const *argv) {
       "help", "show this and stop");
   po::variables_map given;
   try {
-    po::store(po::command_line_parser(argc, argv).options(flags).positional({}).run(), given);
+    const auto parsed = po::command_line_parser(argc, argv).options(flags).positional({}).run();
+    for (const auto &option : parsed.options) {  // Boost takes -1 for the largest number
+      const bool number = option.string_key == "seed" || option.string_key == "threads";
+      if (number && !option.value.empty() && option.value[0].find('-') != std::string::npos) {
+        throw UsageError("--" + option.string_key + " " + option.value[0] + " is below 0");
+      }
+    }
+    po::store(parsed, given);
     if (given.count("help") != 0) {
       std::cout << flags;
       return 0;
@@ -74,10 +100,20 @@ int export_synthetic(int argc, const char *const *argv) {
   Progress progress;
   options.progress = [&](uint64_t done, uint64_t all) {
     bytes = all;
+    if (stop_signal != 0) throw Stopped();
     progress(done, all);
   };
   const auto start = std::chrono::steady_clock::now();
-  checkpoint::write_synthetic(options);
+  try {
+    catch_stop_signals();
+    checkpoint::write_synthetic(options);
+  } catch (const Stopped &) {  // what was written is gone again
+    std::signal(stop_signal, SIG_DFL);
+    std::raise(stop_signal);
+  } catch (const Error &error) {
+    if (error.code() == CUA_INVALID_ARGUMENT) throw UsageError(error.what());
+    throw;
+  }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("%s: synthetic/%s-%llu, %.3f GB in %.1f s (%.0f MB/s)\n", out.c_str(),

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flags that every subcommand of cua-bench has.
+#pragma once
+#include <boost/program_options/options_description.hpp>
+#include <cstdint>
+#include <string>
+
+#include "tools/usage_error.h"
+
+namespace cua::tools {
+
+struct BenchFlags {
+  std::string model;
+  std::string cuda_lib;      // empty: the library beside this program
+  std::string device = "0";  // "cpu" or the number of a GPU
+  uint32_t threads = 0;      // of the CPU library; 0: all cores
+  std::string json;          // where the figures go as JSON; empty: nowhere
+
+  bool is_cpu() const { return device == "cpu"; }
+  int32_t ordinal() const;  // 0 for the CPU
+};
+
+// Parses `own` and the common flags. Gives false where --help was asked for, and shows it. Throws
+// UsageError for what cannot be used.
+bool parse_bench_flags(int argc, const char *const *argv,
+                       boost::program_options::options_description own, BenchFlags &flags);
+
+}  // namespace cua::tools
