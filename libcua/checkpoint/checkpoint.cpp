@@ -9,6 +9,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/marker.h"
+#include "checkpoint/printable.h"
 #include "checkpoint/safetensors.h"
 #include "error.h"
 #include "model/tensors.h"
@@ -65,18 +66,24 @@ Shards read_shards(const fs::path &folder) {
   const Fields fields(object, index_path.string());
   const boost::json::object *const map = fields.object("weight_map");
   if (map == nullptr || map->empty()) fields.fail("weight_map", "is missing or empty");
+  const auto tensor = [](std::string_view name) { return "tensor " + printable(name); };
   Shards shards;
   for (const auto &[name, file] : *map) {
     if (!file.is_string()) {
-      fields.fail("weight_map", "gives no file name for tensor " + std::string(name));
+      fields.fail("weight_map", "gives no file name for " + tensor(name));
     }
     const std::string shard(file.as_string());
     if (shard.empty() || shard == "." || shard == ".." || shard.find('/') != shard.npos ||
         shard.find('\0') != shard.npos) {
-      fields.fail("weight_map", "names the file \"" + shard + "\" for tensor " + std::string(name) +
+      fields.fail("weight_map", "names the file \"" + printable(shard) + "\" for " + tensor(name) +
                                     ", which is not one of this folder");
     }
     shards[shard].emplace_back(name);
+  }
+  // Transformers would take the file of that name, and not what the index names.
+  if (fs::exists(folder / kSingleFile, error) && shards.count(kSingleFile) == 0) {
+    fail(folder, std::string("has ") + kSingleFile + " and an index, " + kIndexFile +
+                     ", that does not name it; remove the one that is out of date");
   }
   return shards;
 }
@@ -111,23 +118,25 @@ struct Checkpoint::Impl {
 
   void map_tensors() {
     std::map<std::string, std::string> found_in;  // canonical name to file
-    for (const auto &[shard, listed] : read_shards(folder)) {
+    for (auto &[shard, listed] : read_shards(folder)) {
       const fs::path path = folder / shard;
       std::error_code error;
       if (!fs::exists(path, error)) {
         fail(path, "is missing; the index lists " + std::to_string(listed.size()) +
-                       " tensors in it, the first " + listed.front());
+                       " tensors in it, the first " + printable(listed.front()));
       }
       const SafetensorsFile &file = files.emplace_back(path);
       for (const std::string &name : listed) {
         if (file.header().find(name) == file.header().end()) {
-          fail(path, "tensor " + name + ": the index puts it here, but the file lacks it");
+          fail(path,
+               "tensor " + printable(name) + ": the index puts it here, but the file lacks it");
         }
       }
       if (!listed.empty() && listed.size() != file.header().size()) {
+        std::sort(listed.begin(), listed.end());
         for (const auto &[name, entry] : file.header()) {
-          if (std::find(listed.begin(), listed.end(), name) == listed.end()) {
-            fail(path, "tensor " + name + ": the index does not list it");
+          if (!std::binary_search(listed.begin(), listed.end(), name)) {
+            fail(path, "tensor " + printable(name) + ": the index does not list it");
           }
         }
       }
@@ -135,7 +144,7 @@ struct Checkpoint::Impl {
         const auto known = canonical(name);
         if (!known) continue;
         const auto [at, fresh] = found_in.emplace(*known, path.string());
-        if (!fresh) fail(path, "tensor " + name + ": it is also in " + at->second);
+        if (!fresh) fail(path, "tensor " + printable(name) + ": it is also in " + at->second);
         pending_.push_back({*known, name, files.size() - 1});
       }
     }
@@ -158,7 +167,12 @@ struct Checkpoint::Impl {
     if (!by_name.empty()) {
       const Pending &extra = *by_name.begin()->second;
       fail(found_in.at(extra.canonical),
-           "tensor " + extra.name + ": the model that config.json describes has no such tensor");
+           "tensor " + printable(extra.name) +
+               (extra.canonical == "lm_head.weight"
+                    ? ": tied to embed_tokens.weight by config.json, so it would not be read; "
+                      "remove "
+                      "it, or save the model with its embeddings tied"
+                    : ": the model that config.json describes has no such tensor"));
     }
     pending_.clear();
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "checkpoint/json_fields.h"
+#include "checkpoint/printable.h"
 #include "error.h"
 
 namespace cua::checkpoint {
@@ -20,7 +21,7 @@ model::LayerKind layer_kind(const Fields &fields, const boost::json::value &valu
   if (value.is_string() && value.as_string() == "linear_attention") return model::LayerKind::gdn;
   if (value.is_string() && value.as_string() == "full_attention")
     return model::LayerKind::attention;
-  fields.unsupported("layer_types", "holds " + boost::json::serialize(value) +
+  fields.unsupported("layer_types", "holds " + printable(boost::json::serialize(value)) +
                                         "; linear_attention and full_attention are known");
 }
 
@@ -55,7 +56,7 @@ void read_rotary(const Fields &fields, const std::string &file, model::Config &c
     for (const char *key : {"rope_type", "type"}) {
       const auto type = rope.text(key);
       if (type && *type != "default" && *type != "mrope") {
-        rope.unsupported(key, "is \"" + *type + "\"; only default is known");
+        rope.unsupported(key, "is \"" + printable(*type) + "\"; only default is known");
       }
     }
     if (const auto value = rope.number("rope_theta")) theta = value;
@@ -64,7 +65,7 @@ void read_rotary(const Fields &fields, const std::string &file, model::Config &c
   if (!theta) fields.fail("rope_theta", "is missing");
   if (*theta <= 1) fields.fail("rope_theta", "is not above 1");
   config.rope_theta = *theta;
-  const double width = config.head_dim * part.value_or(1.0);
+  const double width = config.head_dim * part.value_or(0.25);  // the model type's own default
   config.rotary_dim = static_cast<uint32_t>(std::max(0.0, std::min(width, 1e6)));
   if (config.rotary_dim < 2 || config.rotary_dim > config.head_dim || config.rotary_dim % 2 != 0) {
     fields.fail("partial_rotary_factor", "gives " + std::to_string(config.rotary_dim) +
@@ -84,14 +85,23 @@ model::Config parse_config(std::string_view text, const std::string &file) {
 
   const auto type = fields.text("model_type");
   if (!type || (*type != "qwen3_5_text" && *type != "qwen3_5")) {
-    fields.unsupported("model_type", (type ? "is \"" + *type + "\"" : std::string("is missing")) +
-                                         "; Qwen3.5 text models (qwen3_5_text) are supported");
+    fields.unsupported("model_type",
+                       (type ? "is \"" + printable(*type) + "\"" : std::string("is missing")) +
+                           "; Qwen3.5 text models (qwen3_5_text) are supported");
   }
+  bool tied = false;  // as in Transformers, where nothing is said
   for (const Fields *level : {&outer, &fields}) {
-    if (level->boolean("tie_word_embeddings") == false) {
+    const auto value = level->boolean("tie_word_embeddings");
+    if (value == false) {
       level->unsupported("tie_word_embeddings",
                          "is false; only models with tied embeddings are supported");
     }
+    tied = tied || value == true;
+  }
+  if (!tied) {
+    fields.unsupported("tie_word_embeddings",
+                       "is missing, which means false; only models with tied embeddings are "
+                       "supported");
   }
   if (fields.boolean("attention_bias") == true) {
     fields.unsupported("attention_bias", "is true; projections with a bias are not supported");
@@ -100,7 +110,7 @@ model::Config parse_config(std::string_view text, const std::string &file) {
     fields.unsupported("attn_output_gate", "is false; attention without its gate is not supported");
   }
   if (const auto act = fields.text("hidden_act"); act && *act != "silu") {
-    fields.unsupported("hidden_act", "is \"" + *act + "\"; only silu is supported");
+    fields.unsupported("hidden_act", "is \"" + printable(*act) + "\"; only silu is supported");
   }
 
   model::Config config;

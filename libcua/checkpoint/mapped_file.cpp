@@ -26,11 +26,11 @@ namespace {
               path.string() + ": cannot " + what + ": " + std::generic_category().message(error));
 }
 
-// Closes what it holds.
+// Closes what it holds. Opening never waits: a named pipe is to be refused, not read from.
 class Descriptor {
  public:
   explicit Descriptor(const std::filesystem::path &path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
     if (fd_ < 0) fail_errno(path, "open the file");
   }
   ~Descriptor() { ::close(fd_); }

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include "checkpoint/json_fields.h"
+#include "checkpoint/printable.h"
 
 namespace cua::checkpoint {
 
@@ -16,8 +17,8 @@ std::optional<Marker> read_marker(const std::filesystem::path &folder) {
   const auto format = fields.text("format");
   if (!format) fields.fail("format", "is missing");
   if (*format != kMarkerFormat) {
-    fields.fail("format", "is \"" + *format + "\"; this version knows \"" + kMarkerFormat +
-                              "\": merge again, or use the version that wrote it");
+    fields.fail("format", "is \"" + printable(*format) + "\"; this version knows \"" +
+                              kMarkerFormat + "\": merge again, or use the version that wrote it");
   }
   Marker marker;
   marker.model = fields.text("model");

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/printable.h"
 #include "error.h"
 
 namespace cua::checkpoint {
@@ -21,10 +22,11 @@ constexpr size_t kMostDimensions = 16;
 // Bits of an element of each dtype of the format.
 std::optional<uint64_t> element_bits(std::string_view dtype) {
   static constexpr std::pair<std::string_view, uint64_t> kDtypes[] = {
-      {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
-      {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
-      {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"I32", 32},    {"U32", 32},
-      {"F32", 32}, {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+      {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+      {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+      {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+      {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+      {"I64", 64},        {"U64", 64}};
   for (const auto &[name, bits] : kDtypes) {
     if (name == dtype) return bits;
   }
@@ -47,7 +49,7 @@ class HeaderHandler {
 
   bool on_object_begin(json::error_code &ec) {
     if (depth_ == 2 && !metadata_)
-      return fail(ec, where() + "holds an object in \"" + field_ + "\"");
+      return fail(ec, where() + "holds an object in \"" + printable(field_) + "\"");
     if (depth_ >= 2 && metadata_) return fail(ec, "__metadata__ holds an object");
     ++depth_;
     if (depth_ == 2) dtype_ = shape_ = offsets_ = false;
@@ -143,7 +145,7 @@ class HeaderHandler {
 
  private:
   std::string where() const {
-    return depth_ == 0 ? "the header " : "tensor " + name_ + ": the header ";
+    return depth_ == 0 ? "the header " : "tensor " + printable(name_) + ": the header ";
   }
   bool unexpected(json::error_code &ec, const char *what) {
     if (depth_ == 0) return fail(ec, "the header is not a JSON object");
@@ -193,6 +195,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   json::basic_parser<HeaderHandler> parser(options);
   json::error_code error;
   const char *const text = reinterpret_cast<const char *>(bytes.data()) + sizeof length;
+  if (*text != '{') fail("the header does not begin with {; the file is not safetensors");
   const size_t used = parser.write_some(false, text, length, error);
   if (!parser.handler().fault.empty()) fail(parser.handler().fault);
   if (error) fail("the header is not valid JSON: " + error.message());
@@ -204,9 +207,9 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   std::vector<std::pair<uint64_t, SafetensorsHeader::iterator>> order;
   for (auto it = header.begin(); it != header.end(); ++it) {
     auto &[name, entry] = *it;
-    const std::string tensor = "tensor " + name + ": ";
+    const std::string tensor = "tensor " + printable(name) + ": ";
     const auto bits = element_bits(entry.dtype);
-    if (!bits) fail(tensor + "dtype \"" + entry.dtype + "\" is unknown");
+    if (!bits) fail(tensor + "dtype \"" + printable(entry.dtype) + "\" is unknown");
     if (entry.begin > entry.end || entry.end > data_bytes) {
       fail(tensor + "its bytes [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) +
            ") are outside the file, whose data have " + std::to_string(data_bytes) + " bytes");
@@ -215,7 +218,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
     for (const uint64_t extent : entry.shape) {
       if (__builtin_mul_overflow(size, extent, &size)) fail(tensor + "its shape overflows");
     }
-    if (size % 8 != 0 || size / 8 != entry.end - entry.begin) {
+    if (size % 8 != 0) fail(tensor + "its shape does not fill whole bytes");
+    if (size / 8 != entry.end - entry.begin) {
       fail(tensor + "its shape needs " + std::to_string(size / 8) + " bytes, the header gives it " +
            std::to_string(entry.end - entry.begin));
     }
@@ -226,7 +230,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   });
   uint64_t covered = 0;
   for (const auto &[begin, it] : order) {
-    const std::string tensor = "tensor " + it->first + ": ";
+    const std::string tensor = "tensor " + printable(it->first) + ": ";
     if (begin < covered) fail(tensor + "its bytes overlap those of another tensor");
     if (begin > covered) {
       fail(tensor + "there is a hole of " + std::to_string(begin - covered) + " bytes before it");
@@ -249,8 +253,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path &path)
 backend::HostTensor SafetensorsFile::tensor(const std::string &name) const {
   const SafetensorsEntry &entry = header_.at(name);
   if (entry.dtype != "BF16" && entry.dtype != "F32") {
-    throw Error(CUA_BAD_MODEL,
-                path_ + ": tensor " + name + ": dtype " + entry.dtype + "; BF16 or F32 is needed");
+    throw Error(CUA_BAD_MODEL, path_ + ": tensor " + printable(name) + ": dtype " + entry.dtype +
+                                   "; BF16 or F32 is needed");
   }
   return {entry.dtype == "BF16" ? backend::Dtype::bf16 : backend::Dtype::f32, entry.shape,
           file_.bytes().data() + entry.begin};

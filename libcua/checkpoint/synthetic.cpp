@@ -253,7 +253,11 @@ void fill(const SafetensorsWriter &writer, const std::vector<Recipe> &recipes, u
     }
   };
   std::vector<std::thread> pool;
-  for (size_t i = 1; i < threads; ++i) pool.emplace_back(work);
+  try {
+    for (size_t i = 1; i < std::min(threads, blocks.size()); ++i) pool.emplace_back(work);
+  } catch (const std::exception &) {
+    // The system gives no more threads: those there are do the work.
+  }
   work();
   for (std::thread &thread : pool) thread.join();
   if (failure) std::rethrow_exception(failure);
@@ -269,18 +273,21 @@ void write_text(const fs::path &path, const std::string &text) {
 // A folder beside the one to be made, removed unless it has taken its place.
 class Staging {
  public:
-  explicit Staging(const fs::path &target) : target_(target) {
-    fs::path name = target.lexically_normal();
-    if (!name.has_filename()) name = name.parent_path();
-    std::error_code error;
-    if (fs::exists(name, error) && !fs::is_empty(name, error)) {
-      throw Error(CUA_INVALID_ARGUMENT, target.string() + ": exists and is not an empty folder");
+  explicit Staging(const fs::path &target) : target_(fs::absolute(target).lexically_normal()) {
+    if (!target_.has_filename()) target_ = target_.parent_path();
+    if (fs::exists(fs::symlink_status(target_))) {
+      std::error_code error;
+      const fs::path real = fs::canonical(target_, error);  // where a link leads
+      if (error || !fs::is_directory(real) || !fs::is_empty(real)) {
+        throw Error(CUA_INVALID_ARGUMENT, target.string() + ": exists and is not an empty folder");
+      }
+      target_ = real;
     }
-    target_ = name;
-    if (name.has_parent_path()) fs::create_directories(name.parent_path());
-    path_ = name;
-    path_ += ".partial-" + std::to_string(::getpid());
-    fs::create_directory(path_);
+    fs::create_directories(target_.parent_path());
+    fs::path path = target_;
+    path += ".partial-" + std::to_string(::getpid());
+    fs::create_directory(path);
+    path_ = path;
   }
   ~Staging() {
     std::error_code ignored;
@@ -288,9 +295,7 @@ class Staging {
   }
   const fs::path &path() const { return path_; }
   void commit() {
-    std::error_code ignored;
-    fs::remove(target_, ignored);  // an empty folder
-    fs::rename(path_, target_);
+    fs::rename(path_, target_);  // in the place of an empty folder, too
     path_.clear();
   }
 

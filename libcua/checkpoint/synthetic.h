@@ -12,10 +12,11 @@ struct SyntheticOptions {
   std::string shape;  // "tiny", "wide" or "4b"
   uint64_t seed = 0;
   uint32_t least_vocabulary = 0;  // rows that a tokenizer needs; the shape's own may be more
-  std::vector<std::filesystem::path> copies;                  // files copied in, the tokenizer's
-  std::filesystem::path out;                                  // made; must not hold anything yet
-  size_t threads = 0;                                         // 0: all cores
-  std::function<void(uint64_t done, uint64_t all)> progress;  // bytes; may be empty
+  std::vector<std::filesystem::path> copies;  // files copied in, the tokenizer's
+  std::filesystem::path out;                  // made; must not hold anything yet
+  size_t threads = 0;                         // 0: all cores
+  // Bytes; may be empty. From any thread, one call at a time; what it throws ends the work.
+  std::function<void(uint64_t done, uint64_t all)> progress;
 };
 
 // Writes a random checkpoint in the merged layout, marker included. The same shape, seed and

@@ -4,6 +4,7 @@
 // a query meets them in order, so that its bits depend on nothing but itself and the keys before
 // it.
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/mma.cuh"
 #include "backend/cuda/vector_io.cuh"
 
 namespace cua::backend::cuda {
@@ -77,34 +78,6 @@ __global__ void prepare_k_kernel(DeviceBatch batch, AttentionShape shape, bf16 *
 // Element offset of 8 values in a [64, 256] tile; 16-byte pieces are swizzled over the banks.
 __device__ inline uint32_t swizzled(uint32_t row, uint32_t piece) {
   return row * kDim + ((piece ^ (row & 7)) * 8);
-}
-
-__device__ inline void load_matrix(uint32_t (&to)[4], const bf16 *from) {
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(from));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(at));
-}
-
-__device__ inline void load_matrix_transposed(uint32_t (&to)[4], const bf16 *from) {
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(from));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(at));
-}
-
-// c[16, 8] += a[16, 16] b[16, 8]
-__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ inline uint32_t pack(float low, float high) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t *>(&two);
 }
 
 // Rows [0, count) of `from` into a tile, zeros below. 16 bytes a copy.

@@ -83,6 +83,11 @@ Backend::Backend(const Dimensions &dimensions, size_t weight_bytes, size_t max_p
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   try {
     check(allow_attention(), "setting the shared memory of attention");
+    int device = 0;
+    check(cudaGetDevice(&device), "finding the current device");
+    check(cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "reading the size of shared memory");
+    check(allow_gdn_scan(shared_bytes_), "setting the shared memory of the GDN scan");
     plans_ = std::make_unique<GemmPlans>();
     rotary_ = DeviceMemory(max_positions * kRotary * sizeof(float), "the rotary table");
     std::vector<float> table(max_positions * kRotary);
@@ -306,9 +311,10 @@ struct Backend::Tables {
     prefixes = place(sequences * sizeof(LayerState *));
     tiles_all = place(tile_slots * sizeof(QueryTile));
     tiles_last = place(sequences * sizeof(QueryTile));
+    cu_tiles = place((sequences + 1) * sizeof(uint32_t));
   }
   size_t tile_slots;
-  size_t ids, cu_seqlens, row_sequence, prefix_tokens, prefixes, tiles_all, tiles_last;
+  size_t ids, cu_seqlens, row_sequence, prefix_tokens, prefixes, tiles_all, tiles_last, cu_tiles;
   size_t bytes = 0;
 };
 
@@ -351,7 +357,9 @@ void Backend::stage(const Batch &batch) {
   std::copy(batch.ids.begin(), batch.ids.end(), batch_host_.as<uint32_t>(at.ids));
   std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(),
             batch_host_.as<uint32_t>(at.cu_seqlens));
-  QueryTile *tile = batch_host_.as<QueryTile>(at.tiles_all);
+  QueryTile *const tiles = batch_host_.as<QueryTile>(at.tiles_all);
+  QueryTile *tile = tiles;
+  batch_host_.as<uint32_t>(at.cu_tiles)[0] = 0;
   for (size_t s = 0; s < batch.sequences(); ++s) {
     const size_t begin = batch.begin(s), end = batch.end(s);
     const State *const prefix = batch.prefix(s);
@@ -364,6 +372,7 @@ void Backend::stage(const Batch &batch) {
       *tile++ = {narrow(s), narrow(row), narrow(std::min(kTile, end - row)),
                  narrow(before + row - begin)};
     }
+    batch_host_.as<uint32_t>(at.cu_tiles)[s + 1] = narrow(static_cast<size_t>(tile - tiles));
     batch_host_.as<QueryTile>(at.tiles_last)[s] = {narrow(s), narrow(s), 1,
                                                    narrow(before + end - 1 - begin)};
   }
@@ -379,6 +388,7 @@ DeviceBatch Backend::device_batch(const Batch &batch) const {
   device.prefixes = batch_device_.as<const LayerState *>(at.prefixes);
   device.tiles_all = batch_device_.as<QueryTile>(at.tiles_all);
   device.tiles_last = batch_device_.as<QueryTile>(at.tiles_last);
+  device.cu_tiles = batch_device_.as<uint32_t>(at.cu_tiles);
   device.rows = narrow(batch.rows());
   device.sequences = narrow(batch.sequences());
   device.tile_count = tiles_over(batch);
@@ -443,10 +453,13 @@ void Backend::gdn_prepare(const Batch &batch, size_t layer, const Tensor &projec
 
 void Backend::gdn_scan(const Batch &batch, size_t layer, const Tensor &q, const Tensor &k,
                        const Tensor &v, const Gates &g, const Gates &beta, const Tensor &o) {
+  void *const workspace =
+      take(gdn_scan_elements(tiles_over(batch), dimensions_.gdn_value_heads) * sizeof(bf16));
   if (measuring_) return;
   const GdnShape shape{dimensions_.gdn_key_heads, dimensions_.gdn_value_heads, 0};
   cuda::gdn_scan(device_batch(batch), narrow(layer), shape, q.data, k.data, v.data, g.data,
-                 beta.data, o.data, batch.capture != nullptr ? batch.capture->layers() : nullptr,
+                 beta.data, static_cast<bf16 *>(workspace), o.data,
+                 batch.capture != nullptr ? batch.capture->layers() : nullptr, shared_bytes_,
                  stream_);
   launched("in gdn_scan");
 }

@@ -156,6 +156,7 @@ class Backend {
   PinnedMemory batch_host_, logits_host_;
   std::unique_ptr<GemmPlans> plans_;
   std::vector<Piece> pieces_;
+  int shared_bytes_ = 0;  // that a block may have
   size_t weights_used_ = 0;
   size_t top_ = 0, most_ = 0;  // of scratch memory, bytes
   bool measuring_ = false;

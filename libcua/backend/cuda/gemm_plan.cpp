@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels may ask for
 constexpr int kCandidates = 32;
+constexpr int kTimedRuns = 3;
 
 // Owns the layout of a bf16 matrix, column-major in cuBLASLt's eyes.
 class Layout {
@@ -28,6 +29,32 @@ class Layout {
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
+// Two events on a stream.
+class Timer {
+ public:
+  Timer() {
+    check(cudaEventCreate(&start_), "making an event");
+    check(cudaEventCreate(&stop_), "making an event");
+  }
+  ~Timer() {
+    (void)cudaEventDestroy(start_);
+    (void)cudaEventDestroy(stop_);
+  }
+  Timer(const Timer &) = delete;
+  Timer &operator=(const Timer &) = delete;
+  void start(cudaStream_t stream) const { check(cudaEventRecord(start_, stream), "timing"); }
+  float stop(cudaStream_t stream) const {
+    float milliseconds = 0;
+    check(cudaEventRecord(stop_, stream), "timing");
+    check(cudaEventSynchronize(stop_), "timing");
+    check(cudaEventElapsedTime(&milliseconds, start_, stop_), "timing");
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
+
 }  // namespace
 
 uint32_t row_bucket(uint32_t rows) {
@@ -36,15 +63,22 @@ uint32_t row_bucket(uint32_t rows) {
   return std::bit_ceil(rows);
 }
 
+bool keeps_rows(const GemmCandidate &candidate, size_t workspace) {
+  return candidate.supported && candidate.split_k <= 1 && candidate.reduction == 0 &&
+         candidate.workspace <= workspace;
+}
+
 std::optional<size_t> choose(std::span<const GemmCandidate> ranked, size_t workspace) {
+  std::optional<size_t> best;
   for (size_t i = 0; i < ranked.size(); ++i) {
-    const GemmCandidate &candidate = ranked[i];
-    if (candidate.supported && candidate.split_k <= 1 && candidate.reduction == 0 &&
-        candidate.workspace <= workspace) {
-      return i;
+    if (!keeps_rows(ranked[i], workspace)) continue;
+    if (!best ||
+        (ranked[i].milliseconds > 0 && (ranked[*best].milliseconds <= 0 ||
+                                        ranked[i].milliseconds < ranked[*best].milliseconds))) {
+      best = i;
     }
   }
-  return std::nullopt;
+  return best;
 }
 
 GemmPlans::GemmPlans() : workspace_(kWorkspaceBytes, "the workspace of matrix products") {
@@ -61,13 +95,15 @@ GemmPlans::GemmPlans() : workspace_(kWorkspaceBytes, "the workspace of matrix pr
         "describing the matrix product");
 }
 
-const cublasLtMatmulAlgo_t &GemmPlans::plan(uint32_t outputs, uint32_t depth, uint32_t bucket) {
+const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
+                                            uint32_t bucket, cudaStream_t stream) {
   const Shape shape{outputs, depth, bucket};
   if (const auto known = plans_.find(shape); known != plans_.end()) return known->second;
   const std::string name = "choosing an algorithm for " + std::to_string(bucket) + " rows, " +
                            std::to_string(depth) + " inputs, " + std::to_string(outputs) +
                            " outputs";
-  const Layout w(depth, outputs, depth), x(depth, bucket, depth), y(outputs, bucket, outputs);
+  const Layout w_layout(depth, outputs, depth), x_layout(depth, bucket, depth),
+      y_layout(outputs, bucket, outputs);
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), name);
   const size_t workspace = workspace_.bytes();
@@ -80,9 +116,9 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(uint32_t outputs, uint32_t depth, ui
         name);
   std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_.get(), operation_.get(), w.get(), x.get(), y.get(),
-                                     y.get(), preference, kCandidates, results.data(), &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_.get(), operation_.get(), w_layout.get(), x_layout.get(), y_layout.get(),
+      y_layout.get(), preference, kCandidates, results.data(), &found);
   (void)cublasLtMatmulPreferenceDestroy(preference);
   check(status, name);
 
@@ -103,6 +139,29 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(uint32_t outputs, uint32_t depth, ui
           name);
     ranked.push_back(candidate);
   }
+
+  // Time what may be chosen. Two rounds, the second counts.
+  const DeviceMemory x(size_t{bucket} * depth * sizeof(uint16_t), "timing matrix products");
+  const DeviceMemory y(size_t{bucket} * outputs * sizeof(uint16_t), "timing matrix products");
+  check(cudaMemsetAsync(x.as<std::byte>(), 0x3c, x.bytes(), stream), name);
+  const float one = 1, zero = 0;
+  const Timer timer;
+  for (GemmCandidate &candidate : ranked) {
+    if (!keeps_rows(candidate, workspace)) continue;
+    for (int round = 0; round < 2 && candidate.supported; ++round) {
+      timer.start(stream);
+      for (int i = 0; i < kTimedRuns; ++i) {
+        candidate.supported =
+            cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(),
+                           x.as<std::byte>(), x_layout.get(), &zero, y.as<std::byte>(),
+                           y_layout.get(), y.as<std::byte>(), y_layout.get(), &candidate.algorithm,
+                           workspace_.as<std::byte>(), workspace_.bytes(),
+                           stream) == CUBLAS_STATUS_SUCCESS &&
+            candidate.supported;
+      }
+      candidate.milliseconds = timer.stop(stream);
+    }
+  }
   const auto best = choose(ranked, workspace);
   if (!best) {
     throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(found) +
@@ -115,7 +174,7 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(uint32_t outputs, uint32_t depth, ui
 void GemmPlans::run(const void *x, const void *w, void *y, uint32_t rows, uint32_t outputs,
                     uint32_t depth, uint32_t x_stride, uint32_t y_stride, bool add,
                     cudaStream_t stream) {
-  const cublasLtMatmulAlgo_t &algorithm = plan(outputs, depth, row_bucket(rows));
+  const cublasLtMatmulAlgo_t &algorithm = plan(w, outputs, depth, row_bucket(rows), stream);
   const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, x_stride),
       y_layout(outputs, rows, y_stride);
   const float one = 1, beta = add ? 1 : 0;

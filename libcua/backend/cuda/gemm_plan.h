@@ -31,10 +31,14 @@ struct GemmCandidate {
   uint32_t reduction = 0;  // how the parts are added; 0: not at all
   size_t workspace = 0;    // bytes
   bool supported = true;
+  float milliseconds = 0;  // measured; 0: not
 };
 
-// The best-ranked candidate that sums each output in one piece, whatever the row count: neither
-// split-K nor a reduction. nullopt where there is none.
+// Whether a candidate sums each output in one piece, whatever the row count: neither split-K nor a
+// reduction. Such algorithms give a row the same bits, whichever is chosen.
+bool keeps_rows(const GemmCandidate &candidate, size_t workspace);
+
+// The fastest candidate that keeps rows; without times (0), the best-ranked. nullopt: none does.
 std::optional<size_t> choose(std::span<const GemmCandidate> ranked, size_t workspace);
 
 // y [rows, outputs] = x [rows, depth] w [outputs, depth]^T, bf16 in and out, sums in fp32.
@@ -49,7 +53,9 @@ class GemmPlans {
 
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // outputs, depth, row bucket
-  const cublasLtMatmulAlgo_t &plan(uint32_t outputs, uint32_t depth, uint32_t bucket);
+  // Chosen by timing on first use, with the weights given, while nothing else runs on the stream.
+  const cublasLtMatmulAlgo_t &plan(const void *w, uint32_t outputs, uint32_t depth, uint32_t bucket,
+                                   cudaStream_t stream);
 
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { (void)cublasLtDestroy(handle); }

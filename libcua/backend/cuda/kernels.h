@@ -20,7 +20,7 @@ struct LayerState {
   float *gdn;       // GDN: [Hv, Dk, Dv]
 };
 
-// A work item of attention: up to 64 query rows of one sequence.
+// Up to 64 rows of one sequence: a work item of attention, a chunk of GDN.
 struct QueryTile {
   uint32_t sequence;
   uint32_t row;       // first row of q
@@ -36,6 +36,7 @@ struct DeviceBatch {
   const uint32_t *prefix_tokens;      // [B], a multiple of 64
   const LayerState *const *prefixes;  // [B], [layers] or nullptr
   const QueryTile *tiles_all;         // tiles over every row
+  const uint32_t *cu_tiles;           // [B + 1], of tiles_all
   const QueryTile *tiles_last;        // [B], one query each
   uint32_t rows, sequences, tile_count;
 };
@@ -66,10 +67,14 @@ void gdn_prepare(const DeviceBatch &batch, uint32_t layer, const GdnShape &shape
                  const bf16 *projected, const float *conv, const float *a_log, const float *dt_bias,
                  bf16 *q, bf16 *k, bf16 *v, float *g, float *beta, const LayerState *capture,
                  cudaStream_t stream);
-// o [T, Hv 128]
+// o [T, Hv 128]; workspace of gdn_scan_elements; shared_bytes: that a block of the device can have
 void gdn_scan(const DeviceBatch &batch, uint32_t layer, const GdnShape &shape, const bf16 *q,
-              const bf16 *k, const bf16 *v, const float *g, const float *beta, bf16 *o,
-              const LayerState *capture, cudaStream_t stream);
+              const bf16 *k, const bf16 *v, const float *g, const float *beta, bf16 *workspace,
+              bf16 *o, const LayerState *capture, int shared_bytes, cudaStream_t stream);
+// chunks: DeviceBatch::tile_count
+uint64_t gdn_scan_elements(uint32_t chunks, uint32_t value_heads);
+// Once a device before the first gdn_scan: its shared memory is above the default limit.
+cudaError_t allow_gdn_scan(int shared_bytes);
 // y = x * rsqrt(mean(x^2) + eps) * w * silu(z), by head; x, y [rows, Hv 128], z of row stride
 // z_stride, w [128]; y may be x
 void gated_norm(const bf16 *x, const bf16 *z, uint32_t z_stride, const float *w, uint32_t rows,

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace cua::checkpoint {
+
+// UTF-8 text out of a file, as an error message can hold it: on one line, with no NUL that would
+// end a C string, and not so long that it pushes out what the message says about it.
+std::string printable(std::string_view text);
+
+}  // namespace cua::checkpoint
