@@ -9,20 +9,18 @@ constexpr char kHex[] = "0123456789abcdef";
 
 std::string printable(std::string_view text) {
   std::string line;
-  size_t end = text.size();
-  if (end > kMost) {
-    end = kMost;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  }
-  for (const char c : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool starts = (byte & 0xc0) != 0x80;  // a character of UTF-8
+    if (starts && line.size() >= kMost) {
+      return line + "... (" + std::to_string(text.size()) + " bytes)";
+    }
     if (byte < 0x20 || byte == 0x7f) {
       line += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
     } else {
-      line += c;
+      line += text[i];
     }
   }
-  if (end < text.size()) line += "... (" + std::to_string(text.size()) + " bytes)";
   return line;
 }
 

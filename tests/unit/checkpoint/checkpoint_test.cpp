@@ -2,6 +2,7 @@
 // Model folders: good ones of every layout, and each way of being damaged.
 #include "checkpoint/checkpoint.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -132,6 +133,50 @@ TEST_CASE("files that may not be read") {
   check_refused(folder.path(), CUA_BAD_MODEL, {"model.safetensors", "ermission"});
 }
 
+TEST_CASE("a named pipe is refused, not waited for") {
+  for (const char *file :
+       {"config.json", "model.safetensors", "cua_s1_export.json", "model.safetensors.index.json"}) {
+    const Folder folder(kGolden / "tiny");
+    test::fs::remove(folder / file);
+    REQUIRE(::mkfifo((folder / file).c_str(), 0600) == 0);
+    check_refused(folder.path(), CUA_BAD_MODEL, {file, "not a regular file"});
+  }
+}
+
+TEST_CASE("names from JSON files stay short and on one line in messages") {
+  const std::string odd = std::string("a\0\n", 3) + std::string(5000, 'x');
+  const auto short_line = [&](const Folder &folder) {
+    const test::Refusal refused = test::refusal(folder.path());
+    CAPTURE(refused.message);
+    CHECK(refused.code != CUA_OK);
+    CHECK(refused.message.find("a\\x00\\x0axxx") != std::string::npos);
+    CHECK(refused.message.size() < 1024);
+  };
+  for (const char *field : {"model_type", "hidden_act"}) {
+    const Folder folder(kGolden / "tiny");
+    edit_json(folder / "config.json", [&](json::object &o) { o[field] = odd; });
+    short_line(folder);
+  }
+  {
+    const Folder folder(kGolden / "tiny");
+    edit_json(folder / "config.json",
+              [&](json::object &o) { o["rope_parameters"].as_object()["rope_type"] = odd; });
+    short_line(folder);
+    write_marker(folder, json::serialize(json::object{{"format", odd}}));
+    short_line(folder);
+  }
+  for (const bool value : {false, true}) {
+    const Folder folder(kGolden / "wide");
+    edit_json(folder / kIndex, [&](json::object &o) {
+      o["weight_map"].as_object()[value ? "a" : odd] = value ? odd + "/" : kShard1;
+    });
+    short_line(folder);
+  }
+  const Folder folder(kGolden / "tiny");
+  edit_tensors(folder, [&](FileTensors &t) { t[odd] = t.at("model.norm.weight"); });
+  short_line(folder);
+}
+
 TEST_CASE("damaged configurations") {
   const Folder folder(kGolden / "tiny");
   const auto refused = [&](int32_t code, const std::string &needle,
@@ -169,6 +214,15 @@ TEST_CASE("damaged configurations") {
   });
   refused(CUA_UNSUPPORTED, "tie_word_embeddings",
           [](json::object &o) { o["tie_word_embeddings"] = false; });
+  refused(CUA_UNSUPPORTED, "tie_word_embeddings",  // whose default is false
+          [](json::object &o) { o.erase("tie_word_embeddings"); });
+  for (const bool outer : {false, true}) {
+    refused(CUA_UNSUPPORTED, "tie_word_embeddings", [&](json::object &o) {
+      json::object inner = o;
+      inner["tie_word_embeddings"] = outer;
+      o = {{"text_config", inner}, {"tie_word_embeddings", !outer}};
+    });
+  }
   refused(CUA_UNSUPPORTED, "attention_bias", [](json::object &o) { o["attention_bias"] = true; });
   refused(CUA_UNSUPPORTED, "attn_output_gate",
           [](json::object &o) { o["attn_output_gate"] = false; });
@@ -211,6 +265,9 @@ TEST_CASE("configurations of other spellings that mean the same") {
   CHECK(checkpoint.config().rope_theta == 1e7);
   CHECK(checkpoint.config().rotary_dim == 8);
   CHECK(checkpoint.config().layers[3] == model::LayerKind::attention);
+  edit_json(folder / "config.json", [](json::object &o) { o.erase("partial_rotary_factor"); });
+  const Checkpoint of_default(folder.path(), MarkerPolicy::optional);  // a quarter, as Transformers
+  CHECK(of_default.config().rotary_dim == 8);
   edit_json(folder / "config.json", [](json::object &o) {
     json::object inner = o;
     o = {{"text_config", inner}, {"model_type", "qwen3_5"}};
@@ -238,7 +295,7 @@ TEST_CASE("tensors that are missing, extra or of another shape or dtype") {
   refused({name, "[64, 128]", "[128, 64]"}, [&](FileTensors &t) { t.at(name).shape = {64, 128}; });
   refused({"model.layers.9.norm.weight", "no such tensor"},
           [&](FileTensors &t) { t["model.layers.9.norm.weight"] = t.at("model.norm.weight"); });
-  refused({"lm_head.weight"},
+  refused({"lm_head.weight", "tied"},
           [&](FileTensors &t) { t["lm_head.weight"] = t.at("model.norm.weight"); });
   for (const char *dtype : {"F16", "I16", "U16"}) {
     refused({name, dtype}, [&](FileTensors &t) { t.at(name).dtype = dtype; });
@@ -305,6 +362,8 @@ TEST_CASE("shards and their index") {
     refused({"weight_map", norm}, edit_index([&](json::object &o) { o[norm] = file; }));
   }
   refused({"weight_map", norm}, edit_index([&](json::object &o) { o[norm] = 3; }));
+  refused({"model.safetensors", kIndex, "out of date"},
+          [](const Folder &f) { test::fs::copy_file(f / kShard2, f / "model.safetensors"); });
   refused({kIndex, "weight_map"}, [](const Folder &f) { test::write_bytes(f / kIndex, "{}"); });
   refused({kIndex}, [](const Folder &f) { test::write_bytes(f / kIndex, "{\"weight_map\":{}}"); });
   refused({kIndex}, [](const Folder &f) { test::write_bytes(f / kIndex, "["); });
@@ -327,6 +386,32 @@ TEST_CASE("shards and their index") {
     }
   });
   CHECK(test::refusal(renamed.path()).code == CUA_OK);
+}
+
+TEST_CASE("an index may name model.safetensors alone") {
+  const Folder folder(kGolden / "tiny");
+  json::object map;
+  for (const auto &[name, tensor] : test::read_safetensors(folder / "model.safetensors")) {
+    map[name] = "model.safetensors";
+  }
+  test::write_bytes(folder / kIndex, json::serialize(json::object{{"weight_map", map}}));
+  CHECK(test::refusal(folder.path()).code == CUA_OK);
+}
+
+TEST_CASE("an index that leaves out one of very many tensors is seen at once") {
+  const Folder folder(kGolden / "tiny");
+  FileTensors tensors = test::read_safetensors(folder / "model.safetensors");
+  json::object map;
+  for (const auto &[name, tensor] : tensors) map[name] = "model.safetensors";
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string name = "mtp." + std::to_string(i);
+    tensors[name] = {"U8", {0}, ""};
+    map[name] = "model.safetensors";
+  }
+  tensors["mtp.last"] = {"U8", {0}, ""};
+  test::write_safetensors(folder / "model.safetensors", tensors);
+  test::write_bytes(folder / kIndex, json::serialize(json::object{{"weight_map", map}}));
+  check_refused(folder.path(), CUA_BAD_MODEL, {"mtp.last", "does not list"});
 }
 
 TEST_CASE("nothing stays open or mapped after a refusal") {

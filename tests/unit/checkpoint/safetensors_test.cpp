@@ -70,6 +70,41 @@ TEST_CASE("a header of megabytes is read") {
   CHECK(fault(file_of(header, "x")).empty());
 }
 
+TEST_CASE("every dtype of the format is known") {
+  const std::pair<const char *, uint64_t> dtypes[] = {
+      // bytes of eight elements
+      {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"BOOL", 8}, {"U8", 8},
+      {"I8", 8},      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"I16", 16}, {"U16", 16},
+      {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F16", 16}, {"BF16", 16},
+      {"I32", 32},    {"U32", 32},        {"F32", 32},        {"I64", 64}, {"U64", 64},
+      {"F64", 64},    {"C64", 64}};
+  for (const auto &[dtype, bytes] : dtypes) {
+    CAPTURE(dtype);
+    const std::string text = "{" + entry("a", dtype, "[8]", 0, bytes) + "}";
+    CHECK(fault(file_of(text, std::string(bytes, 'x'))).empty());
+    CHECK(!fault(file_of(text, std::string(bytes - 1, 'x'))).empty());
+  }
+}
+
+TEST_CASE("names from a file stay short and on one line in messages") {
+  const auto message = [](const std::string &name, const std::string &dtype) {
+    return fault(file_of("{" + entry(name, dtype, "[2]", 0, 1) + "}", "x"));
+  };
+  CHECK(has(message("a\\u0000b\\nc\\u007f", "U8"), "tensor a\\x00b\\x0ac\\x7f: its shape"));
+  CHECK(has(message("a", "\\u0000"), "dtype \"\\x00\" is unknown"));
+  for (const char *character : {"n", "\xc3\xa9", "\xf0\x9f\x98\x80", "\\u0001"}) {
+    std::string name;
+    for (int i = 0; i < 50'000; ++i) name += character;
+    for (const char *dtype : {"U8", "F8"}) {
+      const std::string text = message(name, dtype);
+      CAPTURE(text);
+      CHECK(text.size() < 400);
+      CHECK(has(text, std::string(dtype) == "U8" ? "needs 2 bytes" : "unknown"));
+      CHECK(!has(text, "\x9f..."));  // a character is never cut
+    }
+  }
+}
+
 TEST_CASE("faults of the length") {
   CHECK(has(fault(""), "0 bytes"));
   CHECK(has(fault("1234567"), "7 bytes"));
@@ -97,6 +132,8 @@ TEST_CASE("faults of the header's JSON") {
         "\"x\"",
         "{}{}",
         "{}x",
+        " {}",
+        "\n{}",
         "{\"a\"}",
         "{\"a\":}",
         "{\"a\":1}",
@@ -152,7 +189,7 @@ TEST_CASE("faults of the byte ranges") {
   CHECK(has(one(entry("a", "U8", "[4]", ~uint64_t{0} - 3, ~uint64_t{0}), "xxxx"), "outside"));
   CHECK(has(one(entry("a", "F64", "[4294967296,4294967296]", 0, 0), ""), "overflows"));
   CHECK(has(one(entry("a", "U8", "[2305843009213693952,8]", 0, 0), ""), "overflows"));
-  CHECK(has(one(entry("a", "F4", "[3]", 0, 1), "x"), "tensor a"));
+  CHECK(has(one(entry("a", "F4", "[3]", 0, 1), "x"), "tensor a: its shape does not fill"));
   CHECK(has(one(entry("a", "U8", "[3]", 0, 3) + "," + entry("b", "U8", "[3]", 2, 5), "xxxxx"),
             "overlap"));
   CHECK(has(one(entry("a", "U8", "[3]", 0, 3) + "," + entry("b", "U8", "[3]", 0, 3), "xxx"),

@@ -106,6 +106,17 @@ TEST_CASE("nothing is overwritten, and nothing is left behind") {
   test::write_bytes(folder / "full/file", "x");
   CHECK(refused(folder / "full", "tiny") == CUA_INVALID_ARGUMENT);
   CHECK(test::read_bytes(folder / "full/file") == "x");
+  test::write_bytes(folder / "file", "");  // an empty one is no folder
+  CHECK(refused(folder / "file", "tiny") == CUA_INVALID_ARGUMENT);
+  CHECK(test::fs::is_regular_file(folder / "file"));
+  test::fs::create_symlink("nowhere", folder / "dangling");
+  CHECK(refused(folder / "dangling", "tiny") == CUA_INVALID_ARGUMENT);
+  CHECK(test::fs::is_symlink(folder / "dangling"));
+  test::fs::create_directory(folder / "linked");
+  test::fs::create_symlink("linked", folder / "link");
+  CHECK(refused(folder / "link", "tiny") == CUA_OK);  // made where the link leads
+  CHECK(test::fs::is_symlink(folder / "link"));
+  CHECK(test::refusal(folder / "linked").code == CUA_OK);
   test::fs::create_directory(folder / "empty");
   CHECK(refused(folder / "empty", "tiny") == CUA_OK);
   CHECK(refused(folder / "deep/er/", "tiny") == CUA_OK);
@@ -121,5 +132,30 @@ TEST_CASE("nothing is overwritten, and nothing is left behind") {
     left.push_back(entry.path().filename());
   }
   std::sort(left.begin(), left.end());
-  CHECK(left == std::vector<std::string>{"deep", "empty", "full"});
+  CHECK(left ==
+        std::vector<std::string>{"dangling", "deep", "empty", "file", "full", "link", "linked"});
+}
+
+TEST_CASE("more threads than the system has, or than there is work for") {
+  const Folder folder;
+  make(folder / "a", "tiny", 1, 1);
+  make(folder / "b", "tiny", 1, size_t{1} << 40);
+  CHECK(test::read_bytes(folder / "a/model.safetensors") ==
+        test::read_bytes(folder / "b/model.safetensors"));
+}
+
+TEST_CASE("an exception out of the progress ends the work and leaves nothing") {
+  const Folder folder;
+  struct Enough {};
+  for (const size_t threads : {1, 4}) {
+    checkpoint::SyntheticOptions options;
+    options.shape = "wide";
+    options.threads = threads;
+    options.out = folder / "out";
+    options.progress = [](uint64_t done, uint64_t all) {
+      if (done * 2 > all) throw Enough();
+    };
+    CHECK_THROWS_AS(checkpoint::write_synthetic(options), Enough);
+    CHECK(test::fs::is_empty(folder.path()));
+  }
 }
