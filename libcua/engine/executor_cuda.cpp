@@ -124,7 +124,7 @@ class CudaExecutor final : public Executor {
                     static_cast<double>(done) * 1e-9, static_cast<double>(all) * 1e-9, ordinal_);
       log(CUA_LOG_INFO, line);
     });
-    count_memory();
+    make_plans(max_prompt_tokens);
     set_graph_mode(options.graph_mode);
   }
 
@@ -211,6 +211,19 @@ class CudaExecutor final : public Executor {
     scratch_bytes_.store(backend_->scratch_bytes(), std::memory_order_relaxed);
     device_bytes_.store(backend_->device_bytes() + prefix_.device_bytes(),
                         std::memory_order_relaxed);
+  }
+
+  // A pass of every row bucket of everyday prompts, so that no request is the first to need its
+  // plans.
+  void make_plans(uint32_t max_prompt_tokens) {
+    for (uint32_t rows = 64; rows <= 2048; rows = rows < 512 ? rows + 64 : 2 * rows) {
+      const std::vector<uint32_t> ids(std::min(rows, max_prompt_tokens));
+      const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
+      const Backend::Batch batch{ids, seqlens, {}};
+      prepare(batch);
+      run(batch);
+    }
+    count_memory();
   }
 
   // Makes room and writes the tables that the pass reads. Room is only ever made while nothing runs

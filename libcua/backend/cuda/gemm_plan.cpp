@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/gemm_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -10,8 +11,10 @@ namespace cua::backend::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels may ask for
-constexpr int kCandidates = 32;
+constexpr int kCandidates = 16;
 constexpr int kTimedRuns = 3;
+constexpr uint32_t kMostTimedRows = 2048;  // beyond it timing costs more than it saves
+constexpr uint32_t kMostRankedRows = 512;  // from there on its own ranking is good
 
 // Owns the layout of a bf16 matrix, column-major in cuBLASLt's eyes.
 class Layout {
@@ -55,6 +58,23 @@ class Timer {
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
+GemmCandidate candidate_of(const cublasLtMatmulHeuristicResult_t &result) {
+  GemmCandidate candidate;
+  candidate.algorithm = result.algo;
+  candidate.workspace = result.workspaceSize;
+  candidate.supported = result.state == CUBLAS_STATUS_SUCCESS;
+  size_t written = 0;
+  const auto read = [&](cublasLtMatmulAlgoConfigAttributes_t what, auto &to) {
+    if (cublasLtMatmulAlgoConfigGetAttribute(&candidate.algorithm, what, &to, sizeof to,
+                                             &written) != CUBLAS_STATUS_SUCCESS) {
+      candidate.supported = false;
+    }
+  };
+  read(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, candidate.split_k);
+  read(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, candidate.reduction);
+  return candidate;
+}
+
 }  // namespace
 
 uint32_t row_bucket(uint32_t rows) {
@@ -95,6 +115,32 @@ GemmPlans::GemmPlans() : workspace_(kWorkspaceBytes, "the workspace of matrix pr
         "describing the matrix product");
 }
 
+void GemmPlans::time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs,
+                     uint32_t depth, uint32_t rows, cudaStream_t stream) const {
+  const DeviceMemory x(size_t{rows} * depth * sizeof(uint16_t), "timing matrix products");
+  const DeviceMemory y(size_t{rows} * outputs * sizeof(uint16_t), "timing matrix products");
+  check(cudaMemsetAsync(x.as<std::byte>(), 0x3c, x.bytes(), stream), "timing matrix products");
+  const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, depth),
+      y_layout(outputs, rows, outputs);
+  const float one = 1, zero = 0;
+  const Timer timer;
+  const auto run = [&](const GemmCandidate &candidate) {
+    return cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(),
+                          x.as<std::byte>(), x_layout.get(), &zero, y.as<std::byte>(),
+                          y_layout.get(), y.as<std::byte>(), y_layout.get(), &candidate.algorithm,
+                          workspace_.as<std::byte>(), workspace_.bytes(),
+                          stream) == CUBLAS_STATUS_SUCCESS;
+  };
+  for (GemmCandidate &candidate : candidates) {
+    if (!keeps_rows(candidate, workspace_.bytes())) continue;
+    candidate.supported = run(candidate);  // the first run may load the kernel
+    if (!candidate.supported) continue;
+    timer.start(stream);
+    for (int i = 0; i < kTimedRuns; ++i) (void)run(candidate);
+    candidate.milliseconds = timer.stop(stream);
+  }
+}
+
 const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
                                             uint32_t bucket, cudaStream_t stream) {
   const Shape shape{outputs, depth, bucket};
@@ -102,8 +148,7 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uin
   const std::string name = "choosing an algorithm for " + std::to_string(bucket) + " rows, " +
                            std::to_string(depth) + " inputs, " + std::to_string(outputs) +
                            " outputs";
-  const Layout w_layout(depth, outputs, depth), x_layout(depth, bucket, depth),
-      y_layout(outputs, bucket, outputs);
+  const Layout w_layout(depth, outputs, depth);
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), name);
   const size_t workspace = workspace_.bytes();
@@ -114,57 +159,30 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uin
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                              &no_reduction, sizeof no_reduction),
         name);
-  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_.get(), operation_.get(), w_layout.get(), x_layout.get(), y_layout.get(),
-      y_layout.get(), preference, kCandidates, results.data(), &found);
-  (void)cublasLtMatmulPreferenceDestroy(preference);
-  check(status, name);
-
+  // What cuBLASLt ranks for more rows is asked for as well: for 64 rows alone its ranking offers
+  // little without split-K.
   std::vector<GemmCandidate> ranked;
-  for (int i = 0; i < found; ++i) {
-    GemmCandidate candidate;
-    candidate.algorithm = results[static_cast<size_t>(i)].algo;
-    candidate.workspace = results[static_cast<size_t>(i)].workspaceSize;
-    candidate.supported = results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS;
-    size_t written = 0;
-    check(cublasLtMatmulAlgoConfigGetAttribute(&candidate.algorithm,
-                                               CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &candidate.split_k,
-                                               sizeof candidate.split_k, &written),
-          name);
-    check(cublasLtMatmulAlgoConfigGetAttribute(
-              &candidate.algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &candidate.reduction,
-              sizeof candidate.reduction, &written),
-          name);
-    ranked.push_back(candidate);
-  }
-
-  // Time what may be chosen. Two rounds, the second counts.
-  const DeviceMemory x(size_t{bucket} * depth * sizeof(uint16_t), "timing matrix products");
-  const DeviceMemory y(size_t{bucket} * outputs * sizeof(uint16_t), "timing matrix products");
-  check(cudaMemsetAsync(x.as<std::byte>(), 0x3c, x.bytes(), stream), name);
-  const float one = 1, zero = 0;
-  const Timer timer;
-  for (GemmCandidate &candidate : ranked) {
-    if (!keeps_rows(candidate, workspace)) continue;
-    for (int round = 0; round < 2 && candidate.supported; ++round) {
-      timer.start(stream);
-      for (int i = 0; i < kTimedRuns; ++i) {
-        candidate.supported =
-            cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(),
-                           x.as<std::byte>(), x_layout.get(), &zero, y.as<std::byte>(),
-                           y_layout.get(), y.as<std::byte>(), y_layout.get(), &candidate.algorithm,
-                           workspace_.as<std::byte>(), workspace_.bytes(),
-                           stream) == CUBLAS_STATUS_SUCCESS &&
-            candidate.supported;
-      }
-      candidate.milliseconds = timer.stop(stream);
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  const uint32_t most = std::max(bucket, std::min(4 * bucket, kMostRankedRows));
+  for (uint32_t rows = bucket; rows <= most; rows *= 2) {
+    const Layout more_x(depth, rows, depth), more_y(outputs, rows, outputs);
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
+    int found = 0;
+    status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), operation_.get(), w_layout.get(),
+                                            more_x.get(), more_y.get(), more_y.get(), preference,
+                                            kCandidates, results.data(), &found);
+    if (status != CUBLAS_STATUS_SUCCESS) break;
+    for (const auto &result : std::span(results).first(static_cast<size_t>(found))) {
+      ranked.push_back(candidate_of(result));
     }
   }
+  (void)cublasLtMatmulPreferenceDestroy(preference);
+  if (ranked.empty()) check(status, name);
+
+  if (bucket <= kMostTimedRows) time(ranked, w, outputs, depth, bucket, stream);
   const auto best = choose(ranked, workspace);
   if (!best) {
-    throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(found) +
+    throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(ranked.size()) +
                                      " that cuBLASLt offers sums in one piece; use another version "
                                      "of cuBLASLt");
   }

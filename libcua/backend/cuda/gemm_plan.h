@@ -57,6 +57,10 @@ class GemmPlans {
   const cublasLtMatmulAlgo_t &plan(const void *w, uint32_t outputs, uint32_t depth, uint32_t bucket,
                                    cudaStream_t stream);
 
+  // Sets the times of those that keep rows; one that fails is no longer supported.
+  void time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs, uint32_t depth,
+            uint32_t rows, cudaStream_t stream) const;
+
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { (void)cublasLtDestroy(handle); }
     void operator()(cublasLtMatmulDesc_t operation) const {

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA library through its ABI: one set of bits whatever the way, and memory that stays flat.
+
+usage: engine_test.py --lib FILE --model DIR [--cpu-lib FILE]
+"""
+import argparse
+import random
+import sys
+import threading
+
+from library import Engine, LibraryError
+
+failures = []
+checks = 0
+OFF, EXACT, BUCKET = 0, 1, 2
+REPLAYED, CAPTURED, BATCHED = 1, 2, 4
+
+
+def check(name, condition, *detail):
+    global checks
+    checks += 1
+    if not condition:
+        failures.append(name)
+        print("FAILED", name, *detail, file=sys.stderr)
+
+
+def bits(score):
+    return bytes(score.logits) + bytes(score.probabilities)
+
+
+def ids_of(length, vocabulary, seed):
+    draw = random.Random(seed)
+    return [draw.randrange(vocabulary) for _ in range(length)]
+
+
+def graphs(lib, model):
+    draw = random.Random(5)
+    with Engine(lib, model) as eager, Engine(lib, model, graph_mode=EXACT) as engine:
+        vocabulary = engine.describe()["vocabulary"]
+        lengths = [1, 2, 3, 63, 64, 65, 128, 129, 200, 218, 511, 700]
+        expected = {}
+        for length in lengths:
+            for seed in range(3):
+                expected[length, seed] = bits(eager.score([ids_of(length, vocabulary, seed)])[0])
+        flags = set()
+        for i in range(300):  # 12 lengths on 8 places: captures, replays, evictions, captures again
+            length, seed = draw.choice(lengths), draw.randrange(3)
+            score = engine.score([ids_of(length, vocabulary, seed)])[0]
+            flags.add(score.flags)
+            check(f"graph equals eager, {length} tokens, turn {i}", bits(score) == expected[length, seed], score.flags)
+        check("captured and replayed", flags == {CAPTURED, REPLAYED}, flags)
+        stats = engine.stats()
+        check("evictions", stats.evictions == stats.captures - 8 and stats.evictions > 0, stats.evictions, stats.captures)
+        check("replays", stats.replays > 50 and stats.fallbacks == 0, stats.replays)
+        # Growth of the scratch clears the captures, and they come back.
+        score = engine.score([ids_of(218, vocabulary, 0)])[0]
+        score = engine.score([ids_of(218, vocabulary, 1)])[0]
+        check("replayed before growth", score.flags == REPLAYED)
+        long = ids_of(5000, vocabulary, 1)
+        check("long prompt", bits(engine.score([long])[0]) == bits(eager.score([long])[0]))
+        score = engine.score([ids_of(218, vocabulary, 0)])[0]
+        check("captured again after growth", score.flags == CAPTURED and bits(score) == expected[218, 0], score.flags)
+        engine.set_graph_mode(OFF)
+        score = engine.score([ids_of(218, vocabulary, 0)])[0]
+        check("off", score.flags == 0 and bits(score) == expected[218, 0])
+        engine.set_graph_mode(EXACT)
+        score = engine.score([ids_of(218, vocabulary, 0)])[0]
+        check("on again", score.flags == CAPTURED)
+        try:
+            engine.set_graph_mode(BUCKET)
+            check("bucket is refused", False)
+        except LibraryError as error:
+            check("bucket is refused", error.code == 8, error)
+
+
+def flat_memory(lib, model):
+    with Engine(lib, model, graph_mode=EXACT) as engine:
+        vocabulary = engine.describe()["vocabulary"]
+        engine.score([ids_of(1000, vocabulary, 0)])
+        before = free_bytes()
+        for length in range(300, 500):
+            engine.score([ids_of(length, vocabulary, length)])
+            engine.score([ids_of(length, vocabulary, length + 1)])
+        after = free_bytes()
+        check("200 lengths, memory flat", before - after < 64 << 20, before - after)
+        check("200 captures", engine.stats().captures >= 200, engine.stats().captures)
+    Engine(lib, model).close()
+    before = free_bytes()
+    for _ in range(20):
+        with Engine(lib, model, graph_mode=EXACT) as engine:
+            engine.score([ids_of(100, vocabulary, 0)])
+            engine.score([ids_of(100, vocabulary, 1)])
+    check("20 times open and close, memory flat", abs(before - free_bytes()) < 8 << 20, before - free_bytes())
+
+
+def free_bytes():
+    import torch
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+def company(lib, model):
+    draw = random.Random(9)
+    with Engine(lib, model) as engine, Engine(lib, model, max_batch_tokens=500) as narrow:
+        vocabulary = engine.describe()["vocabulary"]
+        prompts = [ids_of(draw.choice([1, 2, 17, 63, 64, 65, 100, 218, 400, 1, 900]), vocabulary, seed)
+                   for seed in range(40)]
+        alone = [bits(engine.score([p])[0]) for p in prompts]
+        for turn in range(10):
+            order = draw.sample(range(40), draw.randint(2, 40))
+            for name, e in (("packed", engine), ("split into passes", narrow)):
+                scores = e.score([prompts[i] for i in order])
+                check(f"{name}, turn {turn}", [bits(s) for s in scores] == [alone[i] for i in order])
+        check("batched", engine.score(prompts[:2])[0].flags == BATCHED)
+        text_engine = engine.describe()["tokenizer"]
+    if text_engine:
+        prefix = "the same words again and again " * 20
+        with Engine(lib, model) as plain, Engine(lib, model, prefix=prefix, graph_mode=EXACT) as started:
+            check("prefix kept", started.describe()["prefix_tokens"] >= 64, started.describe())
+            for tail in ("", "x", " and more", " tail" * 300):
+                ids = plain.tokenize(prefix + tail)
+                for turn in range(3):
+                    check(f"prefix {len(tail)} {turn}", bits(started.score([ids])[0]) == bits(plain.score([ids])[0]))
+            mixed = [plain.tokenize(prefix + " a"), plain.tokenize("b"), plain.tokenize(prefix + " c" * 90)]
+            check("prefix in company", [bits(s) for s in started.score(mixed)] == [bits(plain.score([m])[0]) for m in mixed])
+
+
+def threads(lib, model):
+    with Engine(lib, model, graph_mode=EXACT) as first, Engine(lib, model) as second:
+        vocabulary = first.describe()["vocabulary"]
+        prompts = [ids_of(50 + 7 * i, vocabulary, i) for i in range(8)]
+        alone = [bits(second.score([p])[0]) for p in prompts]
+        wrong = []
+
+        def work(i):
+            for _ in range(20):
+                for engine in (first, second):
+                    if bits(engine.score([prompts[i]])[0]) != alone[i]:
+                        wrong.append(i)
+
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        check("8 threads, two engines", not wrong, wrong)
+
+
+def other_threads_do_not_break_a_capture(lib, model):
+    import torch
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            torch.empty(1 << 20, device="cuda").fill_(1)
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+    worker = threading.Thread(target=busy)
+    worker.start()
+    with Engine(lib, model, graph_mode=EXACT) as engine:
+        vocabulary = engine.describe()["vocabulary"]
+        for length in range(20, 80):
+            engine.score([ids_of(length, vocabulary, 0)])
+        check("captures beside cudaMalloc and cudaDeviceSynchronize of another thread",
+              engine.stats().captures == 60 and engine.stats().fallbacks == 0, engine.stats().captures)
+    stop.set()
+    worker.join()
+
+
+def refusals(lib, model):
+    def code(**options):
+        try:
+            Engine(lib, model, **options).close()
+            return 0, ""
+        except LibraryError as error:
+            return error.code, str(error)
+
+    got = code(device=99)
+    check("device 99", got[0] == 4 and "99" in got[1], got)
+    check("device -1", code(device=-1)[0] == 4)
+    check("fp8", code(precision=1)[0] == 8)
+    check("bucket", code(graph_mode=BUCKET)[0] == 8)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lib", required=True)
+    parser.add_argument("--model", required=True)
+    options = parser.parse_args()
+    for test in (refusals, graphs, company, threads, flat_memory, other_threads_do_not_break_a_capture):
+        test(options.lib, options.model)
+    print(f"{checks - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every test that needs a GPU, then the benchmark, in under 9 minutes; ends with a short table.
+#   sh tests/gpu/run.sh [BUILD]    BUILD: a build folder with the binaries; made where none is given
+# Needs a GPU of compute capability 8.0 or newer, and Python with torch and transformers for the gate
+# (skipped, and said so, without them); nvcc, CMake and the packages of cmake/packages.txt to build.
+# OUT: a folder for the logs and the benchmark's JSON; by default BUILD/gpu.
+set -u
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd -P)
+build=${1:-$root/build/release}
+if [ $# -eq 0 ]; then
+  cmake --preset release -S "$root" && cmake --build "$build" || exit 1
+fi
+build=$(CDPATH='' cd -- "$build" && pwd -P)
+out=${OUT:-$build/gpu}
+bin=$build/bin
+lib=$bin/libcua.so
+requests=$root/tests/data/requests/systemone-samples.jsonl
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+table=$work/table
+status=0
+export PYTHONUNBUFFERED=1 HF_HUB_DISABLE_PROGRESS_BARS=1 TRANSFORMERS_VERBOSITY=error
+
+# step NAME COMMAND...: runs it, keeps its log, notes what came of it and its last line.
+step() {
+  name=$1
+  shift
+  began=$(date +%s)
+  "$@" >"$out/$name.log" 2>&1
+  rc=$?
+  verdict=ok
+  [ $rc -eq 0 ] || { verdict="FAILED ($rc)"; status=1; tail -n 25 "$out/$name.log"; }
+  printf '%-16s %-12s %4s s  %s\n' "$name" "$verdict" "$(($(date +%s) - began))" \
+    "$(grep -v '^$' "$out/$name.log" | tail -n 1 | cut -c1-90)" >>"$table"
+}
+
+cmake -E chdir "$work" cmake -E tar xf "$root/tests/data/tokenizer.tar.xz"
+step model-wide "$bin/cua-export" synthetic --shape wide --seed 1 --tokenizer "$work/tokenizer" --out "$work/wide"
+step model-4b "$bin/cua-export" synthetic --shape 4b --seed 1 --tokenizer "$work/tokenizer" --out "$work/4b"
+step operations "$build/tests/cuda_forward_test"
+step engine python3 "$root/tests/gpu/engine_test.py" --lib "$lib" --model "$work/wide"
+step faults python3 "$root/tests/gpu/fault_test.py" --lib "$lib" --model "$work/wide" \
+  --shim "$build/tests/libcua_fault_shim.so"
+if command -v compute-sanitizer >/dev/null 2>&1; then
+  step memcheck compute-sanitizer --tool memcheck --leak-check full --error-exitcode 9 \
+    "$build/tests/cuda_forward_test" "[short]"
+  # cuBLASLt's own kernels are reported for what they do on purpose.
+  step racecheck compute-sanitizer --tool racecheck --kernel-name kernel_substring=3cua7backend \
+    --error-exitcode 9 "$build/tests/cuda_forward_test" "[short]"
+fi
+if python3 -c 'import torch, transformers' 2>/dev/null; then
+  step gate python3 "$root/tests/gpu/gate.py" --lib "$lib" --model "$work/4b" --requests "$requests"
+else
+  echo 'gate             skipped: no torch or transformers' >>"$table"
+fi
+for graph in off exact; do
+  step bench-$graph "$bin/cua-bench" forward --model "$work/4b" --graph $graph --json "$out/forward-$graph.json" \
+    --tokens 64,153,218,512,1024,2048,8192,16384
+  cat "$out/bench-$graph.log"
+done
+echo
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+cat "$table"
+exit $status
