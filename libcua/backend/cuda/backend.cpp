@@ -287,7 +287,7 @@ void *Backend::take(size_t bytes) {
 }
 
 auto Backend::tensor(size_t rows, size_t cols) -> Tensor {
-  const size_t padded = std::max<size_t>(rows, kLeastRows);  // see linear()
+  const size_t padded = std::max<size_t>(rows, kRoomRows);  // see linear()
   return {static_cast<bf16 *>(take(padded * cols * sizeof(bf16))), rows, cols, cols};
 }
 
@@ -424,11 +424,11 @@ void Backend::rms_norm(const Tensor &x, const Vector &w, const Tensor &y) {
   launched("in rms_norm");
 }
 
-// Tensors have room for kLeastRows rows; what stands in the padding reaches no other row.
+// Tensors have room for kRoomRows rows; what stands in the padding reaches no other row.
 void Backend::linear(const Tensor &x, const Matrix &w, const Tensor &y, bool add) {
   if (measuring_) return;
-  plans_->run(x.data, w.data, y.data, std::max(narrow(x.rows), kLeastRows), narrow(w.rows),
-              narrow(w.cols), narrow(x.stride), narrow(y.stride), add, stream_);
+  plans_->run(x.data, w.data, y.data, narrow(x.rows), narrow(w.rows), narrow(w.cols),
+              narrow(x.stride), narrow(y.stride), add, stream_);
 }
 
 void Backend::gather_last(const Batch &batch, const Tensor &all, const Tensor &last) {

@@ -14,7 +14,6 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels m
 constexpr int kCandidates = 16;
 constexpr int kTimedRuns = 3;
 constexpr uint32_t kMostTimedRows = 2048;  // beyond it timing costs more than it saves
-constexpr uint32_t kMostRankedRows = 512;  // from there on its own ranking is good
 
 // Owns the layout of a bf16 matrix, column-major in cuBLASLt's eyes.
 class Layout {
@@ -116,15 +115,17 @@ GemmPlans::GemmPlans() : workspace_(kWorkspaceBytes, "the workspace of matrix pr
 }
 
 void GemmPlans::time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs,
-                     uint32_t depth, uint32_t rows, cudaStream_t stream) const {
-  const DeviceMemory x(size_t{rows} * depth * sizeof(uint16_t), "timing matrix products");
-  const DeviceMemory y(size_t{rows} * outputs * sizeof(uint16_t), "timing matrix products");
+                     uint32_t depth, cudaStream_t stream) const {
+  uint32_t most = 0;
+  for (const GemmCandidate &candidate : candidates) most = std::max(most, candidate.rows);
+  const DeviceMemory x(size_t{most} * depth * sizeof(uint16_t), "timing matrix products");
+  const DeviceMemory y(size_t{most} * outputs * sizeof(uint16_t), "timing matrix products");
   check(cudaMemsetAsync(x.as<std::byte>(), 0x3c, x.bytes(), stream), "timing matrix products");
-  const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, depth),
-      y_layout(outputs, rows, outputs);
+  const Layout w_layout(depth, outputs, depth);
   const float one = 1, zero = 0;
   const Timer timer;
   const auto run = [&](const GemmCandidate &candidate) {
+    const Layout x_layout(depth, candidate.rows, depth), y_layout(outputs, candidate.rows, outputs);
     return cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(),
                           x.as<std::byte>(), x_layout.get(), &zero, y.as<std::byte>(),
                           y_layout.get(), y.as<std::byte>(), y_layout.get(), &candidate.algorithm,
@@ -141,8 +142,8 @@ void GemmPlans::time(std::span<GemmCandidate> candidates, const void *w, uint32_
   }
 }
 
-const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
-                                            uint32_t bucket, cudaStream_t stream) {
+const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
+                                     uint32_t bucket, cudaStream_t stream) {
   const Shape shape{outputs, depth, bucket};
   if (const auto known = plans_.find(shape); known != plans_.end()) return known->second;
   const std::string name = "choosing an algorithm for " + std::to_string(bucket) + " rows, " +
@@ -159,12 +160,11 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uin
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                              &no_reduction, sizeof no_reduction),
         name);
-  // What cuBLASLt ranks for more rows is asked for as well: for 64 rows alone its ranking offers
-  // little without split-K.
+  // More rows are tried as well, as far as there is room: for 64 alone the ranking offers little
+  // without split-K, and 256 can take less time.
   std::vector<GemmCandidate> ranked;
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-  const uint32_t most = std::max(bucket, std::min(4 * bucket, kMostRankedRows));
-  for (uint32_t rows = bucket; rows <= most; rows *= 2) {
+  for (uint32_t rows = bucket; rows <= std::max(bucket, kRoomRows); rows += kLeastRows) {
     const Layout more_x(depth, rows, depth), more_y(outputs, rows, outputs);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
     int found = 0;
@@ -174,30 +174,33 @@ const cublasLtMatmulAlgo_t &GemmPlans::plan(const void *w, uint32_t outputs, uin
     if (status != CUBLAS_STATUS_SUCCESS) break;
     for (const auto &result : std::span(results).first(static_cast<size_t>(found))) {
       ranked.push_back(candidate_of(result));
+      ranked.back().rows = rows;
     }
   }
   (void)cublasLtMatmulPreferenceDestroy(preference);
   if (ranked.empty()) check(status, name);
 
-  if (bucket <= kMostTimedRows) time(ranked, w, outputs, depth, bucket, stream);
+  if (bucket <= kMostTimedRows) time(ranked, w, outputs, depth, stream);
   const auto best = choose(ranked, workspace);
   if (!best) {
     throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(ranked.size()) +
                                      " that cuBLASLt offers sums in one piece; use another version "
                                      "of cuBLASLt");
   }
-  return plans_.emplace(shape, ranked[*best].algorithm).first->second;
+  return plans_.emplace(shape, ranked[*best]).first->second;
 }
 
 void GemmPlans::run(const void *x, const void *w, void *y, uint32_t rows, uint32_t outputs,
                     uint32_t depth, uint32_t x_stride, uint32_t y_stride, bool add,
                     cudaStream_t stream) {
-  const cublasLtMatmulAlgo_t &algorithm = plan(w, outputs, depth, row_bucket(rows), stream);
+  const uint32_t bucket = row_bucket(rows);
+  const GemmCandidate &chosen = plan(w, outputs, depth, bucket, stream);
+  rows = chosen.rows > bucket ? chosen.rows : std::max(rows, kLeastRows);
   const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, x_stride),
       y_layout(outputs, rows, y_stride);
   const float one = 1, beta = add ? 1 : 0;
   check(cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(), x, x_layout.get(),
-                       &beta, y, y_layout.get(), y, y_layout.get(), &algorithm,
+                       &beta, y, y_layout.get(), y, y_layout.get(), &chosen.algorithm,
                        workspace_.as<std::byte>(), workspace_.bytes(), stream),
         "multiplying " + std::to_string(rows) + " rows by a weight of " + std::to_string(outputs) +
             " x " + std::to_string(depth));

@@ -20,6 +20,8 @@ namespace cua::backend::cuda {
 
 // Fewer rows than this are padded: below it the bits of a row were never measured to be its own.
 inline constexpr uint32_t kLeastRows = 64;
+// Rows that x and y have room for at least: a plan may find it faster to multiply more than asked.
+inline constexpr uint32_t kRoomRows = 256;
 
 // Row counts that share a plan: multiples of 64 to 512, then powers of two.
 uint32_t row_bucket(uint32_t rows);
@@ -31,6 +33,7 @@ struct GemmCandidate {
   uint32_t reduction = 0;  // how the parts are added; 0: not at all
   size_t workspace = 0;    // bytes
   bool supported = true;
+  uint32_t rows = 0;       // that it multiplies
   float milliseconds = 0;  // measured; 0: not
 };
 
@@ -46,7 +49,8 @@ class GemmPlans {
  public:
   GemmPlans();
 
-  // Adds to y where `add`. rows is at least kLeastRows. Plans are made on first use of a bucket.
+  // Adds to y where `add`. x and y have room for kRoomRows at least; rows beyond `rows` hold
+  // anything before and after. Plans are made on first use of a bucket.
   void run(const void *x, const void *w, void *y, uint32_t rows, uint32_t outputs, uint32_t depth,
            uint32_t x_stride, uint32_t y_stride, bool add, cudaStream_t stream);
   size_t device_bytes() const { return workspace_.bytes(); }
@@ -54,12 +58,12 @@ class GemmPlans {
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // outputs, depth, row bucket
   // Chosen by timing on first use, with the weights given, while nothing else runs on the stream.
-  const cublasLtMatmulAlgo_t &plan(const void *w, uint32_t outputs, uint32_t depth, uint32_t bucket,
-                                   cudaStream_t stream);
+  const GemmCandidate &plan(const void *w, uint32_t outputs, uint32_t depth, uint32_t bucket,
+                            cudaStream_t stream);
 
   // Sets the times of those that keep rows; one that fails is no longer supported.
   void time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs, uint32_t depth,
-            uint32_t rows, cudaStream_t stream) const;
+            cudaStream_t stream) const;
 
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { (void)cublasLtDestroy(handle); }
@@ -69,7 +73,7 @@ class GemmPlans {
   };
   std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
   std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> operation_;
-  std::map<Shape, cublasLtMatmulAlgo_t> plans_;
+  std::map<Shape, GemmCandidate> plans_;
   DeviceMemory workspace_;
 };
 
