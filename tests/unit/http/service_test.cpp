@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the head of a request alone decides; contract.py tries the rest over sockets.
+#include "http/service.h"
+
+#include "catch.h"
+
+using namespace cua_server;
+
+namespace {
+
+struct Worker {
+  Library library{CUA_FAKE_LIBRARY};
+  scheduling::Engine engine{library, {}};
+  scheduling::Scheduler scheduler{engine};
+  http::Service service{engine, scheduler};
+};
+
+unsigned status(const http::Service &service, const char *method, const char *target) {
+  const auto reply = service.route(method, target);
+  return reply ? reply->status : 0;
+}
+
+}  // namespace
+
+TEST_CASE("routes") {
+  const Worker worker;
+  const http::Service &service = worker.service;
+  for (const char *target : {"/v1/systemone", "/v1/systemone?", "/v1/systemone?x=/health",
+                             "http://host/v1/systemone", "https://host:1/v1/systemone?x"}) {
+    CAPTURE(target);
+    CHECK(status(service, "POST", target) == 0);  // the body decides
+    CHECK(status(service, "GET", target) == 405);
+    CHECK(service.route("GET", target)->allow == "POST");
+  }
+  for (const char *target : {"/health", "/health?a=b", "http://host/health"}) {
+    CAPTURE(target);
+    CHECK(status(service, "GET", target) == 200);
+    CHECK(status(service, "HEAD", target) == 405);
+    CHECK(status(service, "post", target) == 405);
+    CHECK(service.route("POST", target)->allow == "GET");
+  }
+  for (const char *target : {"", "/", "*", "health", "/health/", "/healthy", "/v1/systemone/",
+                             "/V1/systemone", "/v1%2Fsystemone", "//v1/systemone", "http://host",
+                             "http://", "ftp://h/health", "?/health"}) {
+    CAPTURE(target);
+    CHECK(status(service, "GET", target) == 404);
+    CHECK(status(service, "POST", target) == 404);
+  }
+}
+
+TEST_CASE("health while draining") {
+  Worker worker;
+  CHECK(worker.service.route("GET", "/health")->body ==
+        "{\"status\":\"ready\",\"model\":\"" + worker.service.model_id() + "\"}");
+  worker.service.start_draining();
+  CHECK(worker.service.route("GET", "/health")->status == 503);
+  CHECK(worker.service.route("GET", "/health")->body == "{\"status\":\"draining\"}");
+}
