@@ -8,6 +8,7 @@
 
 #include "checkpoint/config_json.h"
 #include "checkpoint/json_fields.h"
+#include "checkpoint/mapped_file.h"
 #include "checkpoint/marker.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/safetensors.h"
@@ -54,9 +55,8 @@ using Shards = std::map<std::string, std::vector<std::string>>;
 
 Shards read_shards(const fs::path &folder) {
   const fs::path index_path = folder / kIndexFile;
-  std::error_code error;
-  if (!fs::exists(index_path, error)) {
-    if (!fs::exists(folder / kSingleFile, error)) {
+  if (!has_entry(index_path)) {
+    if (!has_entry(folder / kSingleFile)) {
       fail(folder, std::string("has neither ") + kSingleFile + " nor " + kIndexFile +
                        "; give the folder of a merged checkpoint");
     }
@@ -81,7 +81,7 @@ Shards read_shards(const fs::path &folder) {
     shards[shard].emplace_back(name);
   }
   // Transformers would take the file of that name, and not what the index names.
-  if (fs::exists(folder / kSingleFile, error) && shards.count(kSingleFile) == 0) {
+  if (has_entry(folder / kSingleFile) && shards.count(kSingleFile) == 0) {
     fail(folder, std::string("has ") + kSingleFile + " and an index, " + kIndexFile +
                      ", that does not name it; remove the one that is out of date");
   }
@@ -120,8 +120,7 @@ struct Checkpoint::Impl {
     std::map<std::string, std::string> found_in;  // canonical name to file
     for (auto &[shard, listed] : read_shards(folder)) {
       const fs::path path = folder / shard;
-      std::error_code error;
-      if (!fs::exists(path, error)) {
+      if (!has_entry(path)) {
         fail(path, "is missing; the index lists " + std::to_string(listed.size()) +
                        " tensors in it, the first " + printable(listed.front()));
       }
@@ -211,8 +210,7 @@ const std::optional<std::string> &Checkpoint::model_id() const {
 
 std::optional<std::filesystem::path> Checkpoint::tokenizer_json() const {
   const fs::path path = impl_->folder / "tokenizer.json";
-  std::error_code error;
-  if (!fs::exists(path, error)) return std::nullopt;
+  if (!has_entry(path)) return std::nullopt;
   return path;
 }
 

@@ -29,7 +29,7 @@ class Checkpoint {
   // By canonical name (model/tensors.h). The data live as long as this object.
   const backend::HostTensor &tensor(std::string_view name) const;
   const std::optional<std::string> &model_id() const;  // the marker's "model"
-  // tokenizer.json of the folder, where it has one.
+  // tokenizer.json of the folder, where it has one (be it a link that leads nowhere).
   std::optional<std::filesystem::path> tokenizer_json() const;
 
  private:

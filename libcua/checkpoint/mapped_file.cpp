@@ -73,6 +73,12 @@ MappedFile &MappedFile::operator=(MappedFile &&other) noexcept {
   return *this;
 }
 
+bool has_entry(const std::filesystem::path &path) {
+  std::error_code error;
+  return std::filesystem::symlink_status(path, error).type() !=
+         std::filesystem::file_type::not_found;
+}
+
 std::string read_text(const std::filesystem::path &path, size_t limit) {
   const Descriptor file(path);
   const size_t size = size_of_regular(file, path);

@@ -23,6 +23,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Whether a folder has an entry of that name. A link that leads nowhere is one: opening it then
+// says so, where "there is none" would pass over it. So is what cannot be examined.
+bool has_entry(const std::filesystem::path &path);
+
 // The whole of a small text file. Throws Error BAD_MODEL that names it; `limit` in bytes.
 std::string read_text(const std::filesystem::path &path, size_t limit);
 

@@ -4,14 +4,14 @@
 #include <boost/json.hpp>
 
 #include "checkpoint/json_fields.h"
+#include "checkpoint/mapped_file.h"
 #include "checkpoint/printable.h"
 
 namespace cua::checkpoint {
 
 std::optional<Marker> read_marker(const std::filesystem::path &folder) {
   const std::filesystem::path path = folder / kMarkerFile;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
+  if (!has_entry(path)) return std::nullopt;
   const boost::json::object object = read_json_object(path);
   const Fields fields(object, path.string());
   const auto format = fields.text("format");

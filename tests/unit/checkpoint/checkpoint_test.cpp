@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <cstring>
+#include <fstream>
 
+#include "checkpoint/config_json.h"
 #include "checkpoint/marker.h"
 #include "folder.h"
 #include "model/tensors.h"
@@ -133,6 +137,26 @@ TEST_CASE("files that may not be read") {
   check_refused(folder.path(), CUA_BAD_MODEL, {"model.safetensors", "ermission"});
 }
 
+TEST_CASE("a link that leads nowhere is not taken for a file that is not there") {
+  for (const char *file :
+       {"config.json", "model.safetensors", "cua_s1_export.json", "model.safetensors.index.json"}) {
+    for (const char *target : {"nowhere", file}) {  // the second: a loop
+      const Folder folder(kGolden / "tiny");
+      test::fs::remove(folder / file);
+      test::fs::create_symlink(target, folder / file);
+      check_refused(folder.path(), CUA_BAD_MODEL, {file, "cannot open the file"});
+    }
+  }
+  const Folder shards(kGolden / "wide");
+  test::fs::remove(shards / kShard2);
+  test::fs::create_symlink("nowhere", shards / kShard2);
+  check_refused(shards.path(), CUA_BAD_MODEL, {kShard2, "cannot open the file"});
+  const Folder folder(kGolden / "tiny");
+  test::fs::create_symlink("nowhere", folder / "tokenizer.json");
+  CHECK(Checkpoint(folder.path(), MarkerPolicy::optional).tokenizer_json() ==
+        folder / "tokenizer.json");
+}
+
 TEST_CASE("a named pipe is refused, not waited for") {
   for (const char *file :
        {"config.json", "model.safetensors", "cua_s1_export.json", "model.safetensors.index.json"}) {
@@ -200,7 +224,9 @@ TEST_CASE("damaged configurations") {
     }
   }
   refused(CUA_BAD_MODEL, "rms_norm_eps", [](json::object &o) { o.erase("rms_norm_eps"); });
-  refused(CUA_BAD_MODEL, "rms_norm_eps", [](json::object &o) { o["rms_norm_eps"] = -1e-6; });
+  for (const double eps : {-1e-6, 0.0, 1.5}) {
+    refused(CUA_BAD_MODEL, "rms_norm_eps", [&](json::object &o) { o["rms_norm_eps"] = eps; });
+  }
   refused(CUA_BAD_MODEL, "num_attention_heads", [](json::object &o) {
     o["num_attention_heads"] = 3;
     o["num_key_value_heads"] = 2;
@@ -273,6 +299,82 @@ TEST_CASE("configurations of other spellings that mean the same") {
     o = {{"text_config", inner}, {"model_type", "qwen3_5"}};
   });
   CHECK(test::refusal(folder.path()).code == CUA_OK);
+}
+
+TEST_CASE("each dimension has its limit, and at all limits at once no size overflows") {
+  const std::pair<const char *, uint32_t> limits[] = {{"vocab_size", 1u << 24},
+                                                      {"hidden_size", 1u << 20},
+                                                      {"intermediate_size", 1u << 20},
+                                                      {"num_hidden_layers", 4096},
+                                                      {"num_attention_heads", 4096},
+                                                      {"num_key_value_heads", 4096},
+                                                      {"head_dim", 4096},
+                                                      {"linear_num_key_heads", 4096},
+                                                      {"linear_num_value_heads", 4096},
+                                                      {"linear_key_head_dim", 4096},
+                                                      {"linear_value_head_dim", 4096},
+                                                      {"linear_conv_kernel_dim", 64}};
+  json::object config = json::parse(test::read_bytes(kGolden / "tiny/config.json")).as_object();
+  config.erase("layer_types");
+  for (const auto &[field, most] : limits) config[field] = most;
+  const model::Config largest = checkpoint::parse_config(json::serialize(config), "config.json");
+  CHECK(largest.layers.size() == 4096);
+  for (const model::TensorSpec &spec : model::tensors(largest)) {
+    double elements = 1;
+    for (const uint64_t extent : spec.shape) elements *= static_cast<double>(extent);
+    CAPTURE(spec.name);
+    CHECK(elements < 0x1p50);
+    CHECK(backend::HostTensor{backend::Dtype::f32, spec.shape, nullptr}.bytes() == 4 * elements);
+  }
+  for (const auto &[field, most] : limits) {
+    json::object beyond = config;
+    beyond[field] = most + 1;
+    CAPTURE(field);
+    try {
+      checkpoint::parse_config(json::serialize(beyond), "config.json");
+      FAIL_CHECK("taken");
+    } catch (const Error &error) {
+      CHECK(error.code() == CUA_BAD_MODEL);
+      CHECK(std::string(error.what()).find(field) != std::string::npos);
+      CHECK(std::string(error.what()).find(std::to_string(most)) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("fields of a configuration that older writers use") {
+  json::object config = json::parse(test::read_bytes(kGolden / "tiny/config.json")).as_object();
+  const auto parsed = [&] {
+    return checkpoint::parse_config(json::serialize(config), "config.json");
+  };
+  config.erase("layer_types");
+  config["num_hidden_layers"] = 7;
+  using enum model::LayerKind;
+  CHECK(parsed().layers == std::vector{gdn, gdn, gdn, attention, gdn, gdn, gdn});
+  config["full_attention_interval"] = 3;
+  CHECK(parsed().layers == std::vector{gdn, gdn, attention, gdn, gdn, attention, gdn});
+  config.erase("rope_parameters");
+  config.erase("partial_rotary_factor");
+  config["rope_scaling"] = {{"type", "default"}, {"rope_theta", 5e5}};
+  CHECK(parsed().rope_theta == 5e5);
+  config["rope_theta"] = 1e4;  // Transformers, too, takes the one inside
+  CHECK(parsed().rope_theta == 5e5);
+  config["rope_scaling"] = nullptr;
+  CHECK(parsed().rope_theta == 1e4);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+  CHECK_THROWS_AS(parsed(), Error);
+}
+
+TEST_CASE("JSON files of absurd sizes are refused unread") {
+  const std::pair<const char *, uint64_t> files[] = {{"config.json", uint64_t{1} << 33},
+                                                     {"cua_s1_export.json", uint64_t{1} << 33},
+                                                     {kIndex, uint64_t{1} << 33},
+                                                     {"config.json", (4u << 20) + 1}};
+  for (const auto &[file, size] : files) {
+    const Folder folder(kGolden / "tiny");
+    std::ofstream(folder / file, std::ios::app).close();
+    test::fs::resize_file(folder / file, size);  // a hole, which takes no space
+    check_refused(folder.path(), CUA_BAD_MODEL, {file, std::to_string(size) + " bytes"});
+  }
 }
 
 TEST_CASE("tensors that are missing, extra or of another shape or dtype") {
@@ -399,25 +501,39 @@ TEST_CASE("an index may name model.safetensors alone") {
 }
 
 TEST_CASE("an index that leaves out one of very many tensors is seen at once") {
-  const Folder folder(kGolden / "tiny");
-  FileTensors tensors = test::read_safetensors(folder / "model.safetensors");
-  json::object map;
-  for (const auto &[name, tensor] : tensors) map[name] = "model.safetensors";
-  for (int i = 0; i < 100'000; ++i) {
-    const std::string name = "mtp." + std::to_string(i);
-    tensors[name] = {"U8", {0}, ""};
-    map[name] = "model.safetensors";
+  const Folder folder;
+  test::fs::copy_file(kGolden / "tiny/config.json", folder / "config.json");
+  std::string header = "{", map = "{\"weight_map\":{";
+  for (int i = 0; i < 200'000; ++i) {
+    const std::string name = "\"mtp." + std::to_string(i) + "\":";
+    header += name + "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},";
+    map += name + "\"model.safetensors\",";
   }
-  tensors["mtp.last"] = {"U8", {0}, ""};
-  test::write_safetensors(folder / "model.safetensors", tensors);
-  test::write_bytes(folder / kIndex, json::serialize(json::object{{"weight_map", map}}));
+  header += "\"mtp.last\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+  map.back() = '}';
+  const uint64_t length = header.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);
+  test::write_bytes(folder / "model.safetensors", bytes + header);
+  test::write_bytes(folder / kIndex, map + "}");
+  const auto start = std::chrono::steady_clock::now();
   check_refused(folder.path(), CUA_BAD_MODEL, {"mtp.last", "does not list"});
+  // A second or less; a search of the whole list for each tensor takes a minute.
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 TEST_CASE("nothing stays open or mapped after a refusal") {
   const auto descriptors = [] {
     size_t n = 0;
     for ([[maybe_unused]] const auto &entry : test::fs::directory_iterator("/proc/self/fd")) ++n;
+    return n;
+  };
+  const auto mappings = [] {  // of files of the kind
+    std::ifstream maps("/proc/self/maps");
+    size_t n = 0;
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find(".safetensors") != std::string::npos) ++n;
+    }
     return n;
   };
   const Folder folder(kGolden / "wide");
@@ -427,4 +543,9 @@ TEST_CASE("nothing stays open or mapped after a refusal") {
   for (int i = 0; i < 50; ++i) CHECK(test::refusal(folder.path()).code == CUA_BAD_MODEL);
   for (int i = 0; i < 50; ++i) CHECK(test::refusal(kGolden / "wide").code == CUA_OK);
   CHECK(descriptors() == before);
+  CHECK(mappings() == 0);
+  Checkpoint checkpoint(kGolden / "wide", MarkerPolicy::optional);
+  CHECK(mappings() == 2);
+  checkpoint = Checkpoint(kGolden / "tiny", MarkerPolicy::optional);
+  CHECK(mappings() == 1);
 }

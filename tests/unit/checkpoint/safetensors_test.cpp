@@ -92,15 +92,20 @@ TEST_CASE("names from a file stay short and on one line in messages") {
   };
   CHECK(has(message("a\\u0000b\\nc\\u007f", "U8"), "tensor a\\x00b\\x0ac\\x7f: its shape"));
   CHECK(has(message("a", "\\u0000"), "dtype \"\\x00\" is unknown"));
-  for (const char *character : {"n", "\xc3\xa9", "\xf0\x9f\x98\x80", "\\u0001"}) {
-    std::string name;
+  const std::pair<const char *, const char *> characters[] = {
+      {"n", "n"},
+      {"\xc3\xa9", "\xc3\xa9"},
+      {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+      {"\\u0001", "\\x01"}};
+  for (const auto &[character, shown] : characters) {
+    std::string name = "a";
     for (int i = 0; i < 50'000; ++i) name += character;
     for (const char *dtype : {"U8", "F8"}) {
       const std::string text = message(name, dtype);
       CAPTURE(text);
       CHECK(text.size() < 400);
       CHECK(has(text, std::string(dtype) == "U8" ? "needs 2 bytes" : "unknown"));
-      CHECK(!has(text, "\x9f..."));  // a character is never cut
+      CHECK(has(text, std::string(shown) + "... ("));  // a character is never cut
     }
   }
 }
@@ -162,13 +167,29 @@ TEST_CASE("faults of the header's JSON") {
         "{\"__metadata__\":{},\"__metadata__\":{}}",
         "\xff"}) {
     CAPTURE(header);
-    CHECK(!fault(file_of(header, "x")).empty());
+    const std::string text = fault(file_of(header, "x"));
+    CAPTURE(text);
+    CHECK(!text.empty());
+    CHECK(!has(text, "after the last tensor"));  // the fault is seen, not the "x"
   }
   CHECK(has(fault(file_of("{\"the one\":{\"dtype\":\"U8\",\"shape\":[]}}", "")), "the one"));
   CHECK(has(
       fault(file_of("{" + entry("a", "U8", "[1]", 0, 1) + "," + entry("a", "U8", "[1]", 1, 2) + "}",
                     "xy")),
       "twice"));
+  const auto message = [](const std::string &shape, const std::string &offsets) {
+    return fault(file_of(
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[" + offsets + "]}}",
+        "x"));
+  };
+  CHECK(message("1", "0,1").empty());
+  CHECK(has(message("-1", "0,1"), "negative"));
+  CHECK(has(message("1", "-1,1"), "negative"));
+  CHECK(has(message("1", "0,1.5"), "whole"));
+  std::string ones = "1";
+  for (int i = 1; i < 16; ++i) ones += ",1";
+  CHECK(message(ones, "0,1").empty());
+  CHECK(has(message(ones + ",1", "0,1"), "dimensions"));
   std::string deep(200'000, '[');
   CHECK(!fault(file_of(deep, "")).empty());
   deep.clear();
