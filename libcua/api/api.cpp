@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -57,6 +58,13 @@ int32_t guarded(cua_error *error, Body &&body) noexcept {
     return CUA_OUT_OF_MEMORY;
   } catch (const std::length_error &) {
     report(error, CUA_OUT_OF_MEMORY, "a size is beyond what memory can hold");
+    return CUA_OUT_OF_MEMORY;
+  } catch (const std::system_error &e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) {
+      report(error, CUA_INTERNAL, e.what());
+      return CUA_INTERNAL;
+    }
+    report(error, CUA_OUT_OF_MEMORY, "the system gives no more threads; lower options.threads");
     return CUA_OUT_OF_MEMORY;
   } catch (const std::exception &e) {
     report(error, CUA_INTERNAL, e.what());

@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import random
+import resource
 import shutil
 import struct
 import sys
@@ -21,8 +22,8 @@ import unittest
 
 LIBRARY, IDS_MODEL, TEXT_MODEL, DATA = sys.argv[1:5]
 SANITIZED = "--sanitized" in sys.argv[5:]
-(OK, INVALID_ARGUMENT, BAD_MODEL, PROMPT_TOO_LONG, UNSUPPORTED, BUFFER_TOO_SMALL, NOT_FINITE) = (
-    0, 1, 3, 6, 8, 9, 10)
+(OK, INVALID_ARGUMENT, BAD_MODEL, OUT_OF_MEMORY, PROMPT_TOO_LONG, UNSUPPORTED, BUFFER_TOO_SMALL,
+ NOT_FINITE) = (0, 1, 3, 5, 6, 8, 9, 10)
 BATCHED = 4
 
 
@@ -395,6 +396,33 @@ class Ctypes(unittest.TestCase):
             resident.append(anonymous_bytes())
         if not SANITIZED:  # a sanitizer keeps freed memory for a while
             self.assertLess(resident[-1] - resident[3], 1 << 20, resident)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more address space than there is")
+    def test_out_of_memory(self):
+        """In a process with little address space: a code, never an end."""
+
+        def attempt(megabytes, **options):
+            child = os.fork()
+            if child == 0:
+                code = 97
+                try:
+                    with open("/proc/self/statm") as file:
+                        used = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+                    resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20),) * 2)
+                    try:
+                        with Engine(IDS_MODEL, **options) as engine:
+                            engine.score(([1, 2, 3], 2))
+                        code = OK
+                    except CuaError as error:
+                        code = error.code
+                        if "threads" in options and "threads" not in error.message:
+                            code = 98
+                finally:
+                    os._exit(code)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+        self.assertEqual(attempt(4000, threads=64), OK)
+        self.assertEqual(attempt(100, threads=2000), OUT_OF_MEMORY)
 
     def test_log(self):
         lines = []
