@@ -32,7 +32,7 @@ install_packages build test
 say 'Release: build and test'
 configure_release -DBUILD_TESTING=ON
 cmake --build "$root/build/release" -j "$jobs"
-run_tests release --label-exclude '^long$'
+run_tests release --label-exclude '^(long|gpu)$'
 say "Release: passed after $(elapsed)"
 if $quick; then exit 0; fi
 
@@ -42,7 +42,7 @@ light='-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
 say 'AddressSanitizer and UBSan: build and test'
 (cd "$root" && cmake --preset asan -DCUA_WERROR=ON "$light")
 cmake --build "$root/build/asan" -j "$jobs"
-run_tests asan --label-exclude '^long$'
+run_tests asan --label-exclude '^(long|gpu)$'
 say "AddressSanitizer and UBSan: passed after $(elapsed)"
 
 say 'ThreadSanitizer: build and test what has threads'
