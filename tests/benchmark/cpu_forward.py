@@ -17,12 +17,14 @@ import tempfile
 import time
 
 import benchmark_page
+from disturbance import Disturbance, wait_until_quiet
 
 try:
     import torch
 except ImportError:
     torch = None
 
+DISTURBED = 0.04  # share of the machine that others may take during a round
 DISTINCT = 3  # layers of a kind that PyTorch gets weights for: 1.3 GB in fp32, beyond any cache
 
 
@@ -112,6 +114,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=2, help="timed passes of each process")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a round")
     parser.add_argument("--out")
     options = parser.parse_args()
     shapes = Shapes(options.model, options.tokens)
@@ -123,13 +126,23 @@ def main():
         kinds = {"fp32": Products(shapes, torch.float32), "bf16": Products(shapes, torch.bfloat16)}
         for products in kinds.values():
             products.seconds()  # warm-up
-    runs, times = [], {name: [] for name in kinds}
-    for number in range(options.rounds):
-        runs.append(library(options))
-        for name, products in kinds.items():
-            times[name].append(products.seconds())
-        print(f"round {number + 1}: library {runs[-1]['results'][0]['median_s']:.3f} s" + "".join(
-            f", PyTorch {name} {sum(times[name][-1][part] for part in SAME):.3f} s" for name in kinds), file=sys.stderr)
+    runs, times, thrown = [], {name: [] for name in kinds}, 0
+    while len(runs) < options.rounds:
+        wait_until_quiet(DISTURBED, options.patience)
+        disturbance = Disturbance()
+        run, products = library(options), {name: product.seconds() for name, product in kinds.items()}
+        share = disturbance.share()
+        print(f"library {run['results'][0]['median_s']:.3f} s" + "".join(
+            f", PyTorch {name} {sum(parts[part] for part in SAME):.3f} s" for name, parts in products.items())
+            + f", others {share:.1%}", file=sys.stderr)
+        if share > DISTURBED:
+            thrown += 1
+            if thrown > 3 * options.rounds:
+                sys.exit("other processes keep the machine busy: no figures")
+            continue
+        runs.append(run)
+        for name, parts in products.items():
+            times[name].append(parts)
 
     ours = [run["results"][0]["median_s"] for run in runs]
     median = statistics.median(ours)
@@ -152,7 +165,8 @@ def main():
               f"`cua-bench forward` (1 warm-up, median of {options.runs}) and then PyTorch. The library's time is that of the whole "
               "pass, attention and Gated DeltaNet included; PyTorch's is that of its linears alone: weights of "
               f"{DISTINCT} layers of each kind used in turn (more than the caches hold), times the number of such layers. The "
-              "last layer needs most of its linears for one row only; `every linear at every row` does not use that.", ""]
+              "last layer needs most of its linears for one row only; `every linear at every row` does not use that. Rounds during "
+              f"which other processes took more than {DISTURBED:.0%} of the machine are not counted ({thrown} here).", ""]
     lines += benchmark_page.table(("seconds", "median", "least", "largest", "library / this", "GFLOP/s of linears"), rows)
     first = statistics.median(run["results"][0]["first_s"] for run in runs)
     lines += [f"Peak resident set of the library's process: **{peak * 1e-9:.2f} GB** (the largest of {len(runs)}). First pass, which "
