@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start, stop, flags, refusals and failures of cua-server, with the tests' own library.
 
-usage: lifecycle.py --server FILE --fake FILE --partial FILE
+usage: lifecycle.py --server FILE --fake FILE --partial FILE --needy FILE
 """
 import argparse
 import json
@@ -71,7 +71,7 @@ def usage(server, fake):
         check(f"--help tells of {name}", name in out)
 
 
-def libraries(server, fake, partial, folder):
+def libraries(server, fake, partial, needy, folder):
     def refused(name, lib, *needles, env=None):
         status, out, err = run(server, "--cuda-lib", lib, "--model", "x", "--port", "0", env=env)
         check(f"library: {name}", status == 3 and out == "" and len(err.splitlines()) == 1
@@ -85,6 +85,7 @@ def libraries(server, fake, partial, folder):
     refused("a folder", folder, folder)
     refused("of another kind", "libc.so.6" if os.path.exists("libc.so.6") else find_libc(), "cua_abi_version")
     refused("missing symbol", partial, "cua_engine_stats")
+    refused("missing CUDA runtime", needy, "libcudart_absent.so", "--device cpu")
     for abi in ("3.0", "3.9", "5.0"):
         refused(f"ABI {abi}", fake, abi, "4.0", env={"CUA_FAKE_ABI": abi})
     with Worker(server, fake, "x", env={"CUA_FAKE_ABI": "4.7"}) as worker:  # newer minors are fine
@@ -245,11 +246,12 @@ def main():
     parser.add_argument("--server", required=True)
     parser.add_argument("--fake", required=True)
     parser.add_argument("--partial", required=True)
+    parser.add_argument("--needy", required=True)
     options = parser.parse_args()
     server, fake = os.path.abspath(options.server), os.path.abspath(options.fake)
     usage(server, fake)
     with tempfile.TemporaryDirectory() as folder:
-        libraries(server, fake, os.path.abspath(options.partial), folder)
+        libraries(server, fake, os.path.abspath(options.partial), os.path.abspath(options.needy), folder)
     models(server, fake)
     listening(server, fake)
     environment(server, fake)
