@@ -10,6 +10,7 @@
 
 #include "backend/cpu/backend.h"
 #include "model/config.h"
+#include "model/dimensions.h"
 #include "model/forward.h"
 #include "model/tensors.h"
 
@@ -95,23 +96,6 @@ class RandomModel {
   std::map<std::string, Stored> tensors_;
 };
 
-inline backend::cpu::Dimensions dimensions(const model::Config &config) {
-  backend::cpu::Dimensions d;
-  d.heads = config.heads;
-  d.kv_heads = config.kv_heads;
-  d.head_dim = config.head_dim;
-  d.rotary_dim = config.rotary_dim;
-  d.rope_theta = config.rope_theta;
-  d.rms_norm_eps = config.rms_norm_eps;
-  d.gdn_key_heads = config.gdn_key_heads;
-  d.gdn_value_heads = config.gdn_value_heads;
-  d.gdn_key_dim = config.gdn_key_dim;
-  d.gdn_value_dim = config.gdn_value_dim;
-  d.conv_kernel = config.conv_kernel;
-  d.layers = config.layers.size();
-  return d;
-}
-
 // What a pass gives for one sequence.
 struct Answer {
   std::vector<float> logits;  // [26]
@@ -129,7 +113,7 @@ class Runner {
   Runner(const model::Config &config, const model::TensorSource &source, size_t threads = 2,
          const backend::cpu::Kernels<Real> &kernels = backend::cpu::kernels<Real>())
       : hidden_(config.hidden),
-        backend_(dimensions(config), threads, kernels),
+        backend_(model::dimensions(config), threads, kernels),
         forward_(backend_, config, source) {}
 
   std::vector<Answer> run(const std::vector<std::vector<uint32_t>> &sequences,

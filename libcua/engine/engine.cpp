@@ -77,7 +77,14 @@ Engine::Engine(const EngineOptions &options) : checkpoint_(options.model_dir) {
     // The tokens near the end of the text may join with what follows; a prompt is compared token by
     // token, so that costs a hit at most, never a wrong answer.
     ids.resize(ids.size() / kPrefixMultiple * kPrefixMultiple);
-    if (!ids.empty() && ids.size() < max_prompt_tokens_) {
+    if (ids.empty() || ids.size() >= max_prompt_tokens_) {
+      if (options.executor.log) {
+        options.executor.log(CUA_LOG_WARNING,
+                             "prefix: not kept, its multiple of 64 tokens is " +
+                                 std::to_string(ids.size()) +
+                                 "; 64 to less than max_prompt_tokens are useful");
+      }
+    } else {
       executor_->set_prefix(ids);
       prefix_ = std::move(ids);
     }

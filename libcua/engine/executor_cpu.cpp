@@ -8,6 +8,7 @@
 #include "build_info_cpu.h"
 #include "engine/executor.h"
 #include "error.h"
+#include "model/dimensions.h"
 #include "model/forward.h"
 
 namespace cua::engine {
@@ -24,23 +25,6 @@ namespace {
 
 using Backend = backend::cpu::Backend<float>;
 
-backend::cpu::Dimensions dimensions(const model::Config &config) {
-  backend::cpu::Dimensions d;
-  d.heads = config.heads;
-  d.kv_heads = config.kv_heads;
-  d.head_dim = config.head_dim;
-  d.rotary_dim = config.rotary_dim;
-  d.rope_theta = config.rope_theta;
-  d.rms_norm_eps = config.rms_norm_eps;
-  d.gdn_key_heads = config.gdn_key_heads;
-  d.gdn_value_heads = config.gdn_value_heads;
-  d.gdn_key_dim = config.gdn_key_dim;
-  d.gdn_value_dim = config.gdn_value_dim;
-  d.conv_kernel = config.conv_kernel;
-  d.layers = config.layers.size();
-  return d;
-}
-
 size_t thread_count(uint32_t wanted) {
   if (wanted != 0) return wanted;
   return std::max(1u, std::thread::hardware_concurrency());
@@ -51,7 +35,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor(const checkpoint::Checkpoint &checkpoint, const std::array<uint32_t, 26> &letters,
               const ExecutorOptions &options)
       : letters_(letters),
-        backend_(dimensions(checkpoint.config()), thread_count(options.threads)),
+        backend_(model::dimensions(checkpoint.config()), thread_count(options.threads)),
         forward_(
             backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
               return checkpoint.tensor(name);

@@ -11,6 +11,7 @@
 #include "build_info_cuda.h"
 #include "engine/executor.h"
 #include "error.h"
+#include "model/dimensions.h"
 #include "model/forward.h"
 #include "model/tensors.h"
 
@@ -32,27 +33,6 @@ using backend::cuda::CurrentDevice;
 
 constexpr size_t kGraphCapacity = 8;
 constexpr uint32_t kBatchTokens = 8192;  // beyond it a pass only needs more scratch
-
-backend::cuda::Dimensions dimensions(const model::Config &config) {
-  backend::cuda::Dimensions d;
-  d.heads = config.heads;
-  d.kv_heads = config.kv_heads;
-  d.head_dim = config.head_dim;
-  d.rotary_dim = config.rotary_dim;
-  d.rope_theta = config.rope_theta;
-  d.rms_norm_eps = config.rms_norm_eps;
-  d.gdn_key_heads = config.gdn_key_heads;
-  d.gdn_value_heads = config.gdn_value_heads;
-  d.gdn_key_dim = config.gdn_key_dim;
-  d.gdn_value_dim = config.gdn_value_dim;
-  d.conv_kernel = config.conv_kernel;
-  d.hidden = config.hidden;
-  d.intermediate = config.intermediate;
-  for (const model::LayerKind kind : config.layers) {
-    d.gdn_layers.push_back(kind == model::LayerKind::gdn);
-  }
-  return d;
-}
 
 // Throws NO_DEVICE with the remedy where `ordinal` is not a GPU that this library can use.
 cudaDeviceProp usable_device(int ordinal) {
@@ -108,8 +88,8 @@ class CudaExecutor final : public Executor {
       throw Error(CUA_UNSUPPORTED, "plans: files of GEMM plans do not exist yet; leave it out");
     }
     const CurrentDevice current(ordinal_);
-    backend_ = std::make_unique<Backend>(dimensions(checkpoint.config()), weight_bytes(checkpoint),
-                                         max_prompt_tokens);
+    backend_ = std::make_unique<Backend>(model::dimensions(checkpoint.config()),
+                                         weight_bytes(checkpoint), max_prompt_tokens);
     forward_ = std::make_unique<Forward>(
         *backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
           return checkpoint.tensor(name);

@@ -437,6 +437,11 @@ class Ctypes(unittest.TestCase):
             self.assertEqual(user, 1234)
             self.assertIn(level, range(4))
             self.assertTrue(line)
+        lines.clear()
+        with Engine(TEXT_MODEL, log=log, log_user=1234, prefix="too short to keep"):
+            pass
+        self.assertEqual([(user, level) for user, level, _ in lines], [(1234, 1)])
+        self.assertIn("prefix", lines[0][2])
 
     def test_not_finite(self):
         """A model whose last norm holds a NaN or an infinity gives an error, never an answer."""

@@ -26,25 +26,6 @@ inline model::Config cuda_config() {
   return c;
 }
 
-inline backend::cuda::Dimensions cuda_dimensions(const model::Config &config) {
-  backend::cuda::Dimensions d;
-  d.heads = config.heads;
-  d.kv_heads = config.kv_heads;
-  d.head_dim = config.head_dim;
-  d.rotary_dim = config.rotary_dim;
-  d.rope_theta = config.rope_theta;
-  d.rms_norm_eps = config.rms_norm_eps;
-  d.gdn_key_heads = config.gdn_key_heads;
-  d.gdn_value_heads = config.gdn_value_heads;
-  d.gdn_key_dim = config.gdn_key_dim;
-  d.gdn_value_dim = config.gdn_value_dim;
-  d.conv_kernel = config.conv_kernel;
-  d.hidden = config.hidden;
-  d.intermediate = config.intermediate;
-  for (const auto kind : config.layers) d.gdn_layers.push_back(kind == model::LayerKind::gdn);
-  return d;
-}
-
 inline size_t cuda_weight_bytes(const model::Config &config, const model::TensorSource &source) {
   size_t bytes = 0;
   for (const model::TensorSpec &spec : model::tensors(config)) {
@@ -61,7 +42,7 @@ class CudaRunner {
 
   CudaRunner(const model::Config &config, const model::TensorSource &source)
       : hidden_(config.hidden),
-        backend_(cuda_dimensions(config), cuda_weight_bytes(config, source), 16384),
+        backend_(model::dimensions(config), cuda_weight_bytes(config, source), 16384),
         forward_(backend_, config, source) {
     backend_.upload({});
   }

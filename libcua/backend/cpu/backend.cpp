@@ -153,7 +153,7 @@ auto Backend<Real>::begin(const Batch &batch) -> Scope {
     positions = std::max(positions, before + batch.end(s) - batch.begin(s));
     if (batch.capture != nullptr) {
       batch.capture->tokens = before + batch.end(s) - batch.begin(s);
-      batch.capture->layers.resize(dimensions_.layers);
+      batch.capture->layers.resize(dimensions_.gdn_layers.size());
     }
   }
   extend_rotary(positions);

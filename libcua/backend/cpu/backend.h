@@ -14,19 +14,10 @@
 #include "backend/batch.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/thread_pool.h"
+#include "backend/dimensions.h"
 #include "backend/host_tensor.h"
 
 namespace cua::backend::cpu {
-
-// What the model's operations need to know beyond the shapes of their arguments.
-struct Dimensions {
-  uint32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;  // Hq, Hkv, D
-  double rope_theta = 0, rms_norm_eps = 0;
-  uint32_t gdn_key_heads = 0, gdn_value_heads = 0;  // Hk, Hv
-  uint32_t gdn_key_dim = 0, gdn_value_dim = 0;      // Dk, Dv
-  uint32_t conv_kernel = 0;
-  size_t layers = 0;
-};
 
 template <class Real>
 class Backend {

@@ -15,19 +15,10 @@
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/gemm_plan.h"
 #include "backend/cuda/kernels.h"
+#include "backend/dimensions.h"
 #include "backend/host_tensor.h"
 
 namespace cua::backend::cuda {
-
-struct Dimensions {
-  uint32_t heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0;  // Hq, Hkv, D
-  double rope_theta = 0, rms_norm_eps = 0;
-  uint32_t gdn_key_heads = 0, gdn_value_heads = 0;  // Hk, Hv
-  uint32_t gdn_key_dim = 0, gdn_value_dim = 0;      // Dk, Dv
-  uint32_t conv_kernel = 0;
-  uint32_t hidden = 0, intermediate = 0;
-  std::vector<bool> gdn_layers;  // of each layer, whether it is one
-};
 
 // Throws UNSUPPORTED, naming the dimension, where the kernels cannot take the model.
 void require_supported(const Dimensions &dimensions);

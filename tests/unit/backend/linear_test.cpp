@@ -11,8 +11,8 @@ using cpu::Backend;
 
 namespace {
 
-cpu::Dimensions dimensions() {
-  cpu::Dimensions d;
+Dimensions dimensions() {
+  Dimensions d;
   d.conv_kernel = 4;
   d.rms_norm_eps = 1e-6;
   return d;
