@@ -44,33 +44,32 @@ __device__ inline void norm_and_rotate(bf16 *head, const float *w, const float *
   store8(head + lane * 8, value);
 }
 
-__global__ void prepare_q_kernel(const QueryTile *tiles, AttentionShape shape, bf16 *q_gate,
-                                 const float *q_norm, const float *rotary, float eps) {
-  const QueryTile tile = tiles[blockIdx.x];
-  const uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  for (uint32_t item = blockIdx.y * warps + warp; item < tile.count * shape.heads;
-       item += gridDim.y * warps) {
-    const uint32_t i = item / shape.heads, head = item % shape.heads;
-    norm_and_rotate(q_gate + uint64_t{tile.row + i} * shape.q_stride + head * 2 * kDim, q_norm,
-                    rotary + uint64_t{tile.position + i} * kRotary, eps);
-  }
-}
-
-__global__ void prepare_k_kernel(DeviceBatch batch, AttentionShape shape, bf16 *kv,
-                                 const float *k_norm, const float *rotary, float eps,
-                                 bf16 *capture) {
-  const uint32_t item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (item >= batch.rows * shape.kv_heads) return;
-  const uint32_t row = item / shape.kv_heads, head = item % shape.kv_heads;
-  const uint32_t sequence = batch.row_sequence[row];
-  const uint32_t position = batch.prefix_tokens[sequence] + row - batch.cu_seqlens[sequence];
-  bf16 *const k = kv + uint64_t{row} * shape.kv_stride + head * kDim;
-  norm_and_rotate(k, k_norm, rotary + uint64_t{position} * kRotary, eps);
-  if (capture == nullptr) return;
+// A warp an item: the heads of q of every query, then the heads of k of every row.
+__global__ void attention_prepare_kernel(DeviceBatch batch, bool last, AttentionShape shape,
+                                         bf16 *q_gate, bf16 *kv, const float *q_norm,
+                                         const float *k_norm, const float *rotary, float eps,
+                                         bf16 *capture) {
+  const uint32_t queries = last ? batch.sequences : batch.rows;
+  uint32_t item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  const bool is_q = item < queries * shape.heads;
+  if (!is_q) item -= queries * shape.heads;
+  const uint32_t heads = is_q ? shape.heads : shape.kv_heads;
+  const uint32_t row = item / heads, head = item % heads;
+  if (row >= (is_q ? queries : batch.rows)) return;
+  const bool is_last = is_q && last;  // then row is the sequence
+  const uint32_t sequence = is_last ? row : batch.row_sequence[row];
+  const uint32_t within =
+      (is_last ? batch.cu_seqlens[row + 1] - 1 : row) - batch.cu_seqlens[sequence];
+  const uint32_t position = batch.prefix_tokens[sequence] + within;
+  bf16 *const at = is_q ? q_gate + uint64_t{row} * shape.q_stride + head * 2 * kDim
+                        : kv + uint64_t{row} * shape.kv_stride + head * kDim;
+  norm_and_rotate(at, is_q ? q_norm : k_norm, rotary + uint64_t{position} * kRotary, eps);
+  if (is_q || capture == nullptr) return;
   const uint32_t width = shape.kv_heads * kDim, lane = threadIdx.x % 32;
   bf16 *const to = capture + uint64_t{position} * 2 * width + head * kDim + lane * 8;
-  *reinterpret_cast<Bf16x8 *>(to) = *reinterpret_cast<const Bf16x8 *>(k + lane * 8);
-  *reinterpret_cast<Bf16x8 *>(to + width) = *reinterpret_cast<const Bf16x8 *>(k + width + lane * 8);
+  *reinterpret_cast<Bf16x8 *>(to) = *reinterpret_cast<const Bf16x8 *>(at + lane * 8);
+  *reinterpret_cast<Bf16x8 *>(to + width) =
+      *reinterpret_cast<const Bf16x8 *>(at + width + lane * 8);
 }
 
 // ---- attention -------------------------------------------------------------------------------
@@ -82,17 +81,21 @@ __device__ inline uint32_t swizzled(uint32_t row, uint32_t piece) {
 
 // Rows [0, count) of `from` into a tile, zeros below. 16 bytes a copy.
 __device__ inline void load_tile(bf16 *tile, const bf16 *from, uint32_t stride, uint32_t count) {
-  for (uint32_t i = threadIdx.x; i < kTile * (kDim / 8); i += kThreads) {
-    const uint32_t row = i / (kDim / 8), piece = i % (kDim / 8);
-    bf16 *const to = tile + swizzled(row, piece);
-    if (row < count) {
-      copy_async(to, from + uint64_t{row} * stride + piece * 8);
-    } else {
-      *reinterpret_cast<uint4 *>(to) = uint4{};
-    }
+  const uint32_t piece = threadIdx.x % 32;
+#pragma unroll 4
+  for (uint32_t row = threadIdx.x / 32; row < kTile; row += kWarps) {
+    copy_async(tile + swizzled(row, piece), from + uint64_t{row} * stride + piece * 8, row < count);
   }
 }
 
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The loops are unrolled no further than registers need: for short prompts fetching the
+// instructions takes longer than running them.
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(DeviceBatch batch, const QueryTile *tiles, uint32_t layer,
                      AttentionShape shape, const bf16 *q_gate, const bf16 *kv, bf16 *o) {
@@ -114,14 +117,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   const auto load_keys = [&](bf16 *to, uint32_t first, uint32_t offset) {
     const uint32_t count = min(static_cast<uint32_t>(kTile), keys - first);
-    if (first < prefix_tokens) {
-      load_tile(to, before + uint64_t{first} * 2 * kv_width + kv_head * kDim + offset, 2 * kv_width,
-                count);
-    } else {
-      load_tile(to,
-                own + uint64_t{first - prefix_tokens} * shape.kv_stride + kv_head * kDim + offset,
-                shape.kv_stride, count);
-    }
+    const bool is_before = first < prefix_tokens;  // a tile is on one side
+    const bf16 *const from = is_before ? before + uint64_t{first} * 2 * kv_width
+                                       : own + uint64_t{first - prefix_tokens} * shape.kv_stride;
+    load_tile(to, from + kv_head * kDim + offset, is_before ? 2 * kv_width : shape.kv_stride,
+              count);
   };
 
   load_tile(q_tile, q_gate + uint64_t{tile.row} * shape.q_stride + head * 2 * kDim, shape.q_stride,
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     commit_async();
 
     float score[kTile / 8][4] = {};
-#pragma unroll
+#pragma unroll 4
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t a[4];
       load_matrix(a, q_tile + swizzled(warp * 16 + lane % 16, d * 2 + lane / 16));
@@ -156,17 +156,18 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
 
-    const bool whole = first + kTile - 1 <= tile.position;  // every query sees every key
+    if (first + kTile - 1 > tile.position) {  // not every query sees every key
 #pragma unroll
-    for (int n = 0; n < kTile / 8; ++n) {
+      for (int n = 0; n < kTile / 8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t key = first + n * 8 + lane % 4 * 2 + i % 2;
-        score[n][i] = whole || key <= position[i / 2] ? score[n][i] * kScale : -INFINITY;
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t key = first + n * 8 + lane % 4 * 2 + i % 2;
+          if (key > position[i / 2]) score[n][i] = -INFINITY;
+        }
       }
     }
     // Every query sees key 0, so that the maximum is finite from the first tile on.
-    float shrink[2];
+    float shrink[2], shift[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float most = largest[half];
@@ -176,8 +177,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      shrink[half] = exp2f(largest[half] - most);
+      shrink[half] = power_of_two((largest[half] - most) * kScale);
       largest[half] = most;
+      shift[half] = -most * kScale;
       total[half] *= shrink[half];
     }
     uint32_t weights[kTile / 16][4];
@@ -185,8 +187,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int n = 0; n < kTile / 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float low = exp2f(score[n][2 * half] - largest[half]);
-        const float high = exp2f(score[n][2 * half + 1] - largest[half]);
+        const float low = power_of_two(fmaf(score[n][2 * half], kScale, shift[half]));
+        const float high = power_of_two(fmaf(score[n][2 * half + 1], kScale, shift[half]));
         total[half] += low + high;
         weights[n / 2][n % 2 * 2 + half] = pack(low, high);
       }
@@ -213,38 +215,42 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
 
+  // Through the warp's own rows of the tile of q, to read the gate and write in whole vectors.
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = total[half];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const uint32_t query = row + 8 * half;
-    if (query >= tile.count) continue;
-    const bf16 *const gate =
-        q_gate + uint64_t{tile.row + query} * shape.q_stride + head * 2 * kDim + kDim;
-    bf16 *const to = o + (uint64_t{tile.row + query} * shape.heads + head) * kDim;
+    const float scale = 1.0f / sum;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
-      const uint32_t column = n * 8 + lane % 4 * 2;
-      const float2 g = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(gate + column));
-      const float low = round_bf16(out[n][2 * half] / sum) / (1.0f + __expf(-g.x));
-      const float high = round_bf16(out[n][2 * half + 1] / sum) / (1.0f + __expf(-g.y));
-      *reinterpret_cast<__nv_bfloat162 *>(to + column) = __floats2bfloat162_rn(low, high);
+      *reinterpret_cast<uint32_t *>(q_tile + swizzled(row + 8 * half, n) + lane % 4 * 2) =
+          pack(out[n][2 * half] * scale, out[n][2 * half + 1] * scale);
     }
+  }
+  __syncwarp();
+#pragma unroll 2
+  for (uint32_t query = warp * 16; query < min(warp * 16 + 16, tile.count); ++query) {
+    const bf16 *const gates =
+        q_gate + uint64_t{tile.row + query} * shape.q_stride + head * 2 * kDim + kDim;
+    float value[8], gate[8];
+    load8(q_tile + swizzled(query, lane), value);
+    load8(gates + lane * 8, gate);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) value[i] = __fdividef(value[i], 1.0f + __expf(-gate[i]));
+    store8(o + (uint64_t{tile.row + query} * shape.heads + head) * kDim + lane * 8, value);
   }
 }
 
 }  // namespace
 
-void attention_prepare(const DeviceBatch &batch, const QueryTile *tiles, uint32_t tile_count,
-                       const AttentionShape &shape, bf16 *q_gate, bf16 *kv, const float *q_norm,
-                       const float *k_norm, const float *rotary, float eps, bf16 *capture,
-                       cudaStream_t stream) {
-  prepare_q_kernel<<<dim3(tile_count, 8), 256, 0, stream>>>(tiles, shape, q_gate, q_norm, rotary,
-                                                            eps);
-  const uint32_t items = batch.rows * shape.kv_heads;
-  prepare_k_kernel<<<(items + 7) / 8, 256, 0, stream>>>(batch, shape, kv, k_norm, rotary, eps,
-                                                        capture);
+void attention_prepare(const DeviceBatch &batch, bool last, const AttentionShape &shape,
+                       bf16 *q_gate, bf16 *kv, const float *q_norm, const float *k_norm,
+                       const float *rotary, float eps, bf16 *capture, cudaStream_t stream) {
+  const uint32_t queries = last ? batch.sequences : batch.rows;
+  const uint32_t items = queries * shape.heads + batch.rows * shape.kv_heads;
+  attention_prepare_kernel<<<(items + 7) / 8, 256, 0, stream>>>(
+      batch, last, shape, q_gate, kv, q_norm, k_norm, rotary, eps, capture);
 }
 
 cudaError_t allow_attention() {

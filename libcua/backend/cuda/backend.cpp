@@ -478,11 +478,9 @@ void Backend::attention_prepare(const Batch &batch, size_t layer, Rows rows, con
   const DeviceBatch device = device_batch(batch);
   const AttentionShape shape{dimensions_.heads, dimensions_.kv_heads, narrow(q_gate.stride),
                              narrow(kv.stride)};
-  const bool all = rows == Rows::all;
   cuda::attention_prepare(
-      device, all ? device.tiles_all : device.tiles_last,
-      all ? device.tile_count : device.sequences, shape, q_gate.data, kv.data, q_norm.data,
-      k_norm.data, rotary_.as<float>(), static_cast<float>(dimensions_.rms_norm_eps),
+      device, rows == Rows::last, shape, q_gate.data, kv.data, q_norm.data, k_norm.data,
+      rotary_.as<float>(), static_cast<float>(dimensions_.rms_norm_eps),
       batch.capture != nullptr ? batch.capture->layer(layer).kv : nullptr, stream_);
   launched("in attention_prepare");
 }

@@ -85,12 +85,12 @@ struct AttentionShape {
   uint32_t heads, kv_heads;      // Hq, Hkv
   uint32_t q_stride, kv_stride;  // of rows of q_gate and kv
 };
-// In place; rotary [positions, cos 32 | sin 32], rounded to bf16. q_gate [rows, Hq (256 | 256)], kv
-// [T, Hkv 256 | Hkv 256]; tiles cover the rows of q_gate; capture: LayerState::kv or nullptr
-void attention_prepare(const DeviceBatch &batch, const QueryTile *tiles, uint32_t tile_count,
-                       const AttentionShape &shape, bf16 *q_gate, bf16 *kv, const float *q_norm,
-                       const float *k_norm, const float *rotary, float eps, bf16 *capture,
-                       cudaStream_t stream);
+// In place; rotary [positions, cos 32 | sin 32], rounded to bf16. q_gate [rows, Hq (256 | 256)]
+// over every row or, where `last`, over the last one of each sequence; kv [T, Hkv 256 | Hkv 256];
+// capture: LayerState::kv or nullptr
+void attention_prepare(const DeviceBatch &batch, bool last, const AttentionShape &shape,
+                       bf16 *q_gate, bf16 *kv, const float *q_norm, const float *k_norm,
+                       const float *rotary, float eps, bf16 *capture, cudaStream_t stream);
 // Once a device before the first attention: its shared memory is above the default limit.
 cudaError_t allow_attention();
 // o [rows, Hq 256] = softmax(q k^T / 16, causal) v * sigmoid(gate)

@@ -34,12 +34,19 @@ __device__ inline void store8(bf16 *to, const float (&from)[8]) {
 
 __device__ inline float round_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
-__device__ inline float silu(float x) { return x / (1.0f + __expf(-x)); }
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
 // 16 bytes from global to shared memory, part of the thread's next commit group.
 __device__ inline void copy_async(void *to, const void *from) {
   const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(at), "l"(from) : "memory");
+}
+// The same; zeros, and `from` is not read, where not `present`.
+__device__ inline void copy_async(void *to, const void *from, bool present) {
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(at), "l"(from),
+               "r"(present ? 16 : 0)
+               : "memory");
 }
 __device__ inline void commit_async() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Until at most kPending of the thread's commit groups are under way.
