@@ -176,7 +176,8 @@ CUA_API void cua_engine_destroy(cua_engine *engine);
 
 /* Writes a JSON object, UTF-8 without a terminator, into json[capacity] and its length into
  * *needed. It has at least "model" (the marker's, or null), "tokenizer" (whether text can be
- * scored), "max_prompt_tokens", "vocabulary", "backend" and "device".
+ * scored), "max_prompt_tokens", "vocabulary", "backend", "device" and "batch_invariant" (whether a
+ * prompt's logits are the same bits alone and in any company, whatever is scored beside it).
  * capacity 0 with json NULL asks for the size.
  * Errors: INVALID_ARGUMENT (NULL engine or needed, NULL json with a capacity), BUFFER_TOO_SMALL
  * (*needed is the size required; nothing else is written). */

@@ -79,10 +79,9 @@ Engine::Engine(const EngineOptions &options) : checkpoint_(options.model_dir) {
     ids.resize(ids.size() / kPrefixMultiple * kPrefixMultiple);
     if (ids.empty() || ids.size() >= max_prompt_tokens_) {
       if (options.executor.log) {
-        options.executor.log(CUA_LOG_WARNING,
-                             "prefix: not kept, its multiple of 64 tokens is " +
-                                 std::to_string(ids.size()) +
-                                 "; 64 to less than max_prompt_tokens are useful");
+        options.executor.log(CUA_LOG_WARNING, "prefix: not kept, its multiple of 64 tokens is " +
+                                                  std::to_string(ids.size()) +
+                                                  "; 64 to less than max_prompt_tokens are useful");
       }
     } else {
       executor_->set_prefix(ids);
@@ -102,6 +101,7 @@ std::string Engine::describe() const {
   json["backend"] = backend_name();
   json["device"] = executor_->device();
   json["prefix_tokens"] = prefix_.size();
+  json["batch_invariant"] = executor_->batch_invariant();
   return boost::json::serialize(json);
 }
 

@@ -50,6 +50,8 @@ class Executor {
   virtual ExecutorStats stats() const = 0;
   virtual std::string device() const = 0;         // in words
   virtual uint32_t max_batch_tokens() const = 0;  // the backend's choice
+  // Whether a prompt's bits are the same alone and in any company, split or whole.
+  virtual bool batch_invariant() const = 0;
 };
 
 // Each library links one of these. The checkpoint must outlive the executor.

@@ -83,6 +83,8 @@ class CpuExecutor final : public Executor {
   // Enough rows to fill the register tiles; more only grows the scratch.
   uint32_t max_batch_tokens() const override { return 4096; }
 
+  bool batch_invariant() const override { return true; }
+
  private:
   std::array<uint32_t, 26> letters_;
   Backend backend_;

@@ -180,6 +180,8 @@ class CudaExecutor final : public Executor {
 
   uint32_t max_batch_tokens() const override { return kBatchTokens; }
 
+  bool batch_invariant() const override { return batch_invariant_.load(std::memory_order_relaxed); }
+
  private:
   using Forward = model::Forward<Backend>;
 
@@ -193,17 +195,26 @@ class CudaExecutor final : public Executor {
                         std::memory_order_relaxed);
   }
 
-  // A pass of every row bucket of everyday prompts, so that no request is the first to need its
-  // plans.
+  // A pass of every row bucket, so that no request is the first to need its plans. (One of more
+  // than 64 sequences needs a plan more, for the queries of the last layer.)
   void make_plans(uint32_t max_prompt_tokens) {
-    for (uint32_t rows = 64; rows <= 2048; rows = rows < 512 ? rows + 64 : 2 * rows) {
-      const std::vector<uint32_t> ids(std::min(rows, max_prompt_tokens));
-      const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
-      const Backend::Batch batch{ids, seqlens, {}};
+    using backend::cuda::kMostPlannedRows;
+    for (uint32_t rows = 1; rows <= kMostPlannedRows; ++rows) {
+      if (backend::cuda::row_bucket(rows) != rows) continue;
+      const std::vector<uint32_t> ids(rows);
+      std::vector<uint32_t> cu_seqlens{0};
+      while (cu_seqlens.back() < rows) {
+        cu_seqlens.push_back(std::min(cu_seqlens.back() + max_prompt_tokens, rows));
+      }
+      const Backend::Batch batch{ids, cu_seqlens, {}};
       prepare(batch);
       run(batch);
     }
     count_memory();
+    if (const size_t refused = backend_->plans().refused(); refused != 0) {
+      log(CUA_LOG_INFO,
+          std::to_string(refused) + " algorithms of cuBLASLt were passed over: their bits differ");
+    }
   }
 
   // Makes room and writes the tables that the pass reads. Room is only ever made while nothing runs
@@ -235,6 +246,11 @@ class CudaExecutor final : public Executor {
   void run(const Backend::Batch &batch) {
     forward_->run(batch, letters_, nullptr);
     backend_->wait();
+    const std::string &dependence = backend_->plans().dependence();
+    if (!dependence.empty() && batch_invariant_.exchange(false)) {
+      log(CUA_LOG_WARNING,
+          "the bits of an answer depend on its company on this card: " + dependence);
+    }
   }
 
   // Records the pass that has just run as a graph. Where that fails the caller has its result
@@ -289,6 +305,7 @@ class CudaExecutor final : public Executor {
   backend::cuda::GraphCache graphs_;
   uint32_t mode_ = CUA_GRAPH_OFF;
   bool graphs_failed_ = false;
+  std::atomic<bool> batch_invariant_{true};
   size_t measured_rows_ = 0, measured_sequences_ = 0;
   std::atomic<uint64_t> captures_{0}, replays_{0}, evictions_{0}, fallbacks_{0};
   std::atomic<uint64_t> scratch_bytes_{0}, device_bytes_{0};

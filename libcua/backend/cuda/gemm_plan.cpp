@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/kernels.h"
+
 namespace cua::backend::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels may ask for
 constexpr int kCandidates = 16;
 constexpr int kTimedRuns = 3;
-constexpr uint32_t kMostTimedRows = 2048;  // beyond it timing costs more than it saves
 
 // Owns the layout of a bf16 matrix, column-major in cuBLASLt's eyes.
 class Layout {
@@ -79,7 +80,7 @@ GemmCandidate candidate_of(const cublasLtMatmulHeuristicResult_t &result) {
 uint32_t row_bucket(uint32_t rows) {
   if (rows <= kLeastRows) return kLeastRows;
   if (rows <= 512) return (rows + 63) / 64 * 64;
-  return std::bit_ceil(rows);
+  return std::min(std::bit_ceil(rows), kMostPlannedRows);
 }
 
 bool keeps_rows(const GemmCandidate &candidate, size_t workspace) {
@@ -114,33 +115,85 @@ GemmPlans::GemmPlans() : workspace_(kWorkspaceBytes, "the workspace of matrix pr
         "describing the matrix product");
 }
 
-void GemmPlans::time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs,
-                     uint32_t depth, cudaStream_t stream) const {
-  uint32_t most = 0;
-  for (const GemmCandidate &candidate : candidates) most = std::max(most, candidate.rows);
-  const DeviceMemory x(size_t{most} * depth * sizeof(uint16_t), "timing matrix products");
-  const DeviceMemory y(size_t{most} * outputs * sizeof(uint16_t), "timing matrix products");
-  check(cudaMemsetAsync(x.as<std::byte>(), 0x3c, x.bytes(), stream), "timing matrix products");
-  const Layout w_layout(depth, outputs, depth);
-  const float one = 1, zero = 0;
-  const Timer timer;
-  const auto run = [&](const GemmCandidate &candidate) {
-    const Layout x_layout(depth, candidate.rows, depth), y_layout(outputs, candidate.rows, outputs);
-    return cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(),
-                          x.as<std::byte>(), x_layout.get(), &zero, y.as<std::byte>(),
-                          y_layout.get(), y.as<std::byte>(), y_layout.get(), &candidate.algorithm,
-                          workspace_.as<std::byte>(), workspace_.bytes(),
-                          stream) == CUBLAS_STATUS_SUCCESS;
-  };
-  for (GemmCandidate &candidate : candidates) {
-    if (!keeps_rows(candidate, workspace_.bytes())) continue;
-    candidate.supported = run(candidate);  // the first run may load the kernel
-    if (!candidate.supported) continue;
-    timer.start(stream);
-    for (int i = 0; i < kTimedRuns; ++i) (void)run(candidate);
-    candidate.milliseconds = timer.stop(stream);
-  }
+bool GemmPlans::multiply(const GemmCandidate &candidate, const void *x, const void *w, void *y,
+                         uint32_t rows, uint32_t outputs, uint32_t depth, uint32_t x_stride,
+                         uint32_t y_stride, bool add, cudaStream_t stream) const {
+  const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, x_stride),
+      y_layout(outputs, rows, y_stride);
+  const float one = 1, beta = add ? 1 : 0;
+  return cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(), x, x_layout.get(),
+                        &beta, y, y_layout.get(), y, y_layout.get(), &candidate.algorithm,
+                        workspace_.as<std::byte>(), workspace_.bytes(),
+                        stream) == CUBLAS_STATUS_SUCCESS;
 }
+
+// Multiplies random rows by one weight, to time candidates and to compare their bits.
+class GemmPlans::Trial {
+ public:
+  Trial(const GemmPlans &plans, const void *w, uint32_t outputs, uint32_t depth, uint32_t rows,
+        cudaStream_t stream)
+      : plans_(plans),
+        w_(w),
+        outputs_(outputs),
+        depth_(depth),
+        rows_(rows),
+        stream_(stream),
+        // Up to kRoomRows are multiplied at a time, which reads and writes beyond the last row.
+        x_(size_t{rows + kRoomRows} * depth * sizeof(bf16), "trying matrix products"),
+        y_(size_t{rows + kRoomRows} * outputs * sizeof(bf16), "trying matrix products"),
+        expected_(size_t{rows + kRoomRows} * outputs * sizeof(bf16), "trying matrix products"),
+        differences_(sizeof(uint32_t), "trying matrix products") {
+    fill_random(x_.as<bf16>(), x_.bytes() / sizeof(bf16), 1, stream_);
+  }
+
+  // Sets the time; one that fails is no longer supported.
+  void time(GemmCandidate &candidate) const {
+    candidate.supported = run(candidate, candidate.rows, false, y_);  // may load the kernel
+    if (!candidate.supported) return;
+    timer_.start(stream_);
+    for (int i = 0; i < kTimedRuns; ++i) (void)run(candidate, candidate.rows, false, y_);
+    candidate.milliseconds = timer_.stop(stream_);
+  }
+
+  // Whether both give every row the same bits, the reference a few rows at a time.
+  bool same_bits(const GemmCandidate &candidate, const GemmCandidate &reference) const {
+    for (const bool add : {false, true}) {
+      for (const DeviceMemory *y : {&y_, &expected_}) {
+        fill_random(y->as<bf16>(), y->bytes() / sizeof(bf16), 2, stream_);
+      }
+      if (!run(candidate, std::max(rows_, candidate.rows), add, y_)) return false;
+      for (uint32_t row = 0; row < rows_; row += reference.rows) {
+        if (!plans_.multiply(reference, x_.as<bf16>(size_t{row} * depth_ * sizeof(bf16)), w_,
+                             expected_.as<bf16>(size_t{row} * outputs_ * sizeof(bf16)),
+                             reference.rows, outputs_, depth_, depth_, outputs_, add, stream_)) {
+          return false;
+        }
+      }
+      uint32_t differences = 0;
+      count_differences(y_.as<bf16>(), expected_.as<bf16>(), size_t{rows_} * outputs_,
+                        differences_.as<uint32_t>(), stream_);
+      check(cudaMemcpyAsync(&differences, differences_.as<uint32_t>(), sizeof differences,
+                            cudaMemcpyDeviceToHost, stream_),
+            "comparing matrix products");
+      check(cudaStreamSynchronize(stream_), "comparing matrix products");
+      if (differences != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool run(const GemmCandidate &candidate, uint32_t rows, bool add, const DeviceMemory &y) const {
+    return plans_.multiply(candidate, x_.as<bf16>(), w_, y.as<bf16>(), rows, outputs_, depth_,
+                           depth_, outputs_, add, stream_);
+  }
+
+  const GemmPlans &plans_;
+  const void *w_;
+  uint32_t outputs_, depth_, rows_;
+  cudaStream_t stream_;
+  DeviceMemory x_, y_, expected_, differences_;
+  Timer timer_;
+};
 
 const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
                                      uint32_t bucket, cudaStream_t stream) {
@@ -180,8 +233,31 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
   (void)cublasLtMatmulPreferenceDestroy(preference);
   if (ranked.empty()) check(status, name);
 
-  if (bucket <= kMostTimedRows) time(ranked, w, outputs, depth, stream);
-  const auto best = choose(ranked, workspace);
+  const Trial trial(*this, w, outputs, depth, bucket, stream);
+  for (GemmCandidate &candidate : ranked) {
+    if (keeps_rows(candidate, workspace)) trial.time(candidate);
+  }
+  // The first bucket of a weight shape sets the bits that the others must give.
+  const auto reference = std::find_if(plans_.begin(), plans_.end(), [&](const auto &known) {
+    return std::get<0>(known.first) == outputs && std::get<1>(known.first) == depth;
+  });
+  std::vector<GemmCandidate> left = ranked;
+  auto best = choose(left, workspace);
+  const auto first_choice = best;
+  while (best && reference != plans_.end() && !trial.same_bits(left[*best], reference->second)) {
+    ++refused_;
+    left[*best].supported = false;
+    best = choose(left, workspace);
+  }
+  if (!best && first_choice) {  // right, but a prompt's bits depend on the number of rows
+    if (dependence_.empty()) {
+      dependence_ = std::to_string(bucket) + " rows of " + std::to_string(depth) + " inputs and " +
+                    std::to_string(outputs) + " outputs: none of " + std::to_string(ranked.size()) +
+                    " algorithms of cuBLASLt gives the bits of " +
+                    std::to_string(std::get<2>(reference->first)) + " rows";
+    }
+    best = first_choice;
+  }
   if (!best) {
     throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(ranked.size()) +
                                      " that cuBLASLt offers sums in one piece; use another version "
@@ -196,14 +272,11 @@ void GemmPlans::run(const void *x, const void *w, void *y, uint32_t rows, uint32
   const uint32_t bucket = row_bucket(rows);
   const GemmCandidate &chosen = plan(w, outputs, depth, bucket, stream);
   rows = chosen.rows > bucket ? chosen.rows : std::max(rows, kLeastRows);
-  const Layout w_layout(depth, outputs, depth), x_layout(depth, rows, x_stride),
-      y_layout(outputs, rows, y_stride);
-  const float one = 1, beta = add ? 1 : 0;
-  check(cublasLtMatmul(handle_.get(), operation_.get(), &one, w, w_layout.get(), x, x_layout.get(),
-                       &beta, y, y_layout.get(), y, y_layout.get(), &chosen.algorithm,
-                       workspace_.as<std::byte>(), workspace_.bytes(), stream),
-        "multiplying " + std::to_string(rows) + " rows by a weight of " + std::to_string(outputs) +
-            " x " + std::to_string(depth));
+  if (!multiply(chosen, x, w, y, rows, outputs, depth, x_stride, y_stride, add, stream)) {
+    throw Error(CUA_DEVICE_FAILED, "cuBLASLt failed multiplying " + std::to_string(rows) +
+                                       " rows by a weight of " + std::to_string(outputs) + " x " +
+                                       std::to_string(depth));
+  }
 }
 
 }  // namespace cua::backend::cuda

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 
@@ -22,6 +23,9 @@ namespace cua::backend::cuda {
 inline constexpr uint32_t kLeastRows = 64;
 // Rows that x and y have room for at least: a plan may find it faster to multiply more than asked.
 inline constexpr uint32_t kRoomRows = 256;
+
+// Plans are made for no more rows than this: beyond it the same algorithms serve.
+inline constexpr uint32_t kMostPlannedRows = 2048;
 
 // Row counts that share a plan: multiples of 64 to 512, then powers of two.
 uint32_t row_bucket(uint32_t rows);
@@ -55,15 +59,24 @@ class GemmPlans {
            uint32_t x_stride, uint32_t y_stride, bool add, cudaStream_t stream);
   size_t device_bytes() const { return workspace_.bytes(); }
 
+  // Plans are compared bit for bit with that of the weight shape's first bucket. Empty where every
+  // one in use agrees; else the first that does not, in words.
+  const std::string &dependence() const { return dependence_; }
+  // How many faster ones were passed over because they did not agree.
+  size_t refused() const { return refused_; }
+
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // outputs, depth, row bucket
-  // Chosen by timing on first use, with the weights given, while nothing else runs on the stream.
+  // Chosen by timing on first use, with the weights given, while nothing else runs on the stream;
+  // of the fastest whose bits are right.
   const GemmCandidate &plan(const void *w, uint32_t outputs, uint32_t depth, uint32_t bucket,
                             cudaStream_t stream);
 
-  // Sets the times of those that keep rows; one that fails is no longer supported.
-  void time(std::span<GemmCandidate> candidates, const void *w, uint32_t outputs, uint32_t depth,
-            cudaStream_t stream) const;
+  class Trial;
+  // false where cuBLASLt refuses.
+  bool multiply(const GemmCandidate &candidate, const void *x, const void *w, void *y,
+                uint32_t rows, uint32_t outputs, uint32_t depth, uint32_t x_stride,
+                uint32_t y_stride, bool add, cudaStream_t stream) const;
 
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { (void)cublasLtDestroy(handle); }
@@ -75,6 +88,8 @@ class GemmPlans {
   std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> operation_;
   std::map<Shape, GemmCandidate> plans_;
   DeviceMemory workspace_;
+  std::string dependence_;
+  size_t refused_ = 0;
 };
 
 }  // namespace cua::backend::cuda

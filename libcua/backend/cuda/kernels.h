@@ -57,6 +57,12 @@ void silu_mul(const bf16 *gate_up, uint32_t rows, uint32_t intermediate, bf16 *y
 void readout(const bf16 *x, const bf16 *embedding, const uint32_t *letters, uint32_t sequences,
              uint32_t hidden, float *logits, cudaStream_t stream);
 
+// For trials of matrix products: values in [-1, 1) that depend on nothing but their place and the
+// seed; and how many of n differ in their bits, at `differences`.
+void fill_random(bf16 *values, uint64_t n, uint32_t seed, cudaStream_t stream);
+void count_differences(const bf16 *a, const bf16 *b, uint64_t n, uint32_t *differences,
+                       cudaStream_t stream);
+
 // Gated DeltaNet; head dims 128, 4 taps. projected [T, stride] holds q | k | v | z | b | a.
 struct GdnShape {
   uint32_t key_heads, value_heads;  // Hk, Hv

@@ -29,15 +29,17 @@ TEST_CASE("row buckets cover their rows, grow, and are few") {
   size_t buckets = 0;
   for (uint32_t rows = 1; rows <= 20000; ++rows) {
     const uint32_t bucket = row_bucket(rows);
-    if (bucket < rows || bucket < before || bucket < kLeastRows) FAIL(rows);
+    if (bucket < std::min(rows, kMostPlannedRows) || bucket < before || bucket < kLeastRows)
+      FAIL(rows);
     if (bucket != before) ++buckets;
     before = bucket;
   }
-  CHECK(buckets == 8 + 6);
+  CHECK(buckets == 8 + 2);
   CHECK(row_bucket(1) == 64);
   CHECK(row_bucket(65) == 128);
   CHECK(row_bucket(512) == 512);
   CHECK(row_bucket(513) == 1024);
+  CHECK(row_bucket(16384) == kMostPlannedRows);
 }
 
 TEST_CASE("what splits the sum is never chosen, however fast") {
