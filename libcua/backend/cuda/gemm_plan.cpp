@@ -199,6 +199,9 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
                                      uint32_t bucket, cudaStream_t stream) {
   const Shape shape{outputs, depth, bucket};
   if (const auto known = plans_.find(shape); known != plans_.end()) return known->second;
+  // The least bucket's plan sets the bits that those of the others must give.
+  const GemmCandidate *const reference =
+      bucket == kLeastRows ? nullptr : &plan(w, outputs, depth, kLeastRows, stream);
   const std::string name = "choosing an algorithm for " + std::to_string(bucket) + " rows, " +
                            std::to_string(depth) + " inputs, " + std::to_string(outputs) +
                            " outputs";
@@ -237,14 +240,10 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
   for (GemmCandidate &candidate : ranked) {
     if (keeps_rows(candidate, workspace)) trial.time(candidate);
   }
-  // The first bucket of a weight shape sets the bits that the others must give.
-  const auto reference = std::find_if(plans_.begin(), plans_.end(), [&](const auto &known) {
-    return std::get<0>(known.first) == outputs && std::get<1>(known.first) == depth;
-  });
   std::vector<GemmCandidate> left = ranked;
   auto best = choose(left, workspace);
   const auto first_choice = best;
-  while (best && reference != plans_.end() && !trial.same_bits(left[*best], reference->second)) {
+  while (best && reference != nullptr && !trial.same_bits(left[*best], *reference)) {
     ++refused_;
     left[*best].supported = false;
     best = choose(left, workspace);
@@ -253,8 +252,8 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
     if (dependence_.empty()) {
       dependence_ = std::to_string(bucket) + " rows of " + std::to_string(depth) + " inputs and " +
                     std::to_string(outputs) + " outputs: none of " + std::to_string(ranked.size()) +
-                    " algorithms of cuBLASLt gives the bits of " +
-                    std::to_string(std::get<2>(reference->first)) + " rows";
+                    " algorithms of cuBLASLt gives the bits of " + std::to_string(kLeastRows) +
+                    " rows";
     }
     best = first_choice;
   }

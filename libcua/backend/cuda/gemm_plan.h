@@ -59,7 +59,7 @@ class GemmPlans {
            uint32_t x_stride, uint32_t y_stride, bool add, cudaStream_t stream);
   size_t device_bytes() const { return workspace_.bytes(); }
 
-  // Plans are compared bit for bit with that of the weight shape's first bucket. Empty where every
+  // Plans are compared bit for bit with that of the weight shape's least bucket. Empty where every
   // one in use agrees; else the first that does not, in words.
   const std::string &dependence() const { return dependence_; }
   // How many faster ones were passed over because they did not agree.
