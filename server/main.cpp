@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "decision/prompt.h"
 #include "http/listener.h"
@@ -62,9 +65,14 @@ int serve(const Options &options) {
   }
   log(Level::info, "model " + options.model + " on " + engine->device());
 
-  scheduling::Scheduler scheduler(*engine);
-  http::Service service(*engine, scheduler);
   boost::asio::io_context context(1);  // one thread runs it
+  std::function<void()> stop;          // finishes what was accepted; set below
+  scheduling::Scheduler scheduler(*engine, [&] {
+    if (!options.exit_on_device_failure) return;
+    log(Level::error, "the device is lost: stopping, as --exit-on-device-failure asks");
+    boost::asio::post(context, [&] { stop(); });
+  });
+  http::Service service(*engine, scheduler);
   std::optional<http::Listener> listener;
   try {
     listener.emplace(context, options.host, options.port, service);
@@ -79,12 +87,16 @@ int serve(const Options &options) {
     if (error) return;
     log(Level::info, "signal " + std::to_string(number) +
                          ": finishing what was accepted; a second signal stops at once");
-    service.start_draining();
     signals.async_wait([](const boost::system::error_code &again, int second) {
       if (!again) ::_exit(128 + second);
     });
-    listener->stop([&] { signals.cancel(); });  // then nothing keeps the context running
+    stop();
   });
+  stop = [&, stopping = false]() mutable {
+    if (std::exchange(stopping, true)) return;
+    service.start_draining();
+    listener->stop([&] { signals.cancel(); });  // then nothing keeps the context running
+  };
   listener->start();
   std::printf("listening on %s\n", listener->address().c_str());
   std::fflush(stdout);

@@ -26,7 +26,10 @@ po::options_description description() {
       "CUDA graphs: 0 off, 1 exact lengths, bucket; 0 [CUA_S1_GRAPH]")(
       "device", text()->value_name("cpu|N"), "cpu, or the number of the GPU; 0")(
       "threads", text()->value_name("N"), "threads of the CPU library; 0 is all cores")(
-      "help", "show this and stop")("version", "show the version and stop");
+      "exit-on-device-failure", po::bool_switch(),
+      "stop with status 6 when the device is lost, for a supervisor to start again "
+      "[CUA_S1_EXIT_ON_DEVICE_FAILURE=1]")("help", "show this and stop")(
+      "version", "show the version and stop");
   return flags;
 }
 
@@ -77,7 +80,7 @@ Options parse_options(int argc, const char *const *argv) {
   // variable is as good as none.
   std::string source;
   const auto value = [&](const char *flag, const char *variable) -> std::optional<std::string> {
-    if (given.count(flag) != 0) {
+    if (flag != nullptr && given.count(flag) != 0) {
       source = std::string("--") + flag;
       return given[flag].as<std::string>();
     }
@@ -117,6 +120,13 @@ Options parse_options(int argc, const char *const *argv) {
   }
   if (const auto threads = value("threads", nullptr)) {
     options.threads = number<uint32_t>(source, *threads, 0, 1024);
+  }
+  options.exit_on_device_failure = given["exit-on-device-failure"].as<bool>();
+  if (const auto exit = value(nullptr, "CUA_S1_EXIT_ON_DEVICE_FAILURE")) {
+    if (*exit != "0" && *exit != "1") {
+      throw UsageError(source + " is \"" + *exit + "\"; 0 or 1 is needed");
+    }
+    options.exit_on_device_failure = options.exit_on_device_failure || *exit == "1";
   }
   return options;
 }

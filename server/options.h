@@ -21,6 +21,7 @@ struct Options {
   bool device_is_cpu = false;
   int32_t device = 0;  // CUDA ordinal
   uint32_t threads = 0;
+  bool exit_on_device_failure = false;
   bool help = false, version = false;
 };
 

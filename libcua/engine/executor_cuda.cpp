@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <vector>
 
@@ -32,6 +33,8 @@ using backend::cuda::check;
 using backend::cuda::CurrentDevice;
 
 constexpr size_t kGraphCapacity = 8;
+// Another thread's wait for the whole device breaks a capture; the next may be luckier.
+constexpr int kCaptureAttempts = 8;
 constexpr uint32_t kBatchTokens = 8192;  // beyond it a pass only needs more scratch
 
 // Throws NO_DEVICE with the remedy where `ordinal` is not a GPU that this library can use.
@@ -94,16 +97,7 @@ class CudaExecutor final : public Executor {
         *backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
           return checkpoint.tensor(name);
         });
-    size_t told = 0;
-    backend_->upload([&](size_t done, size_t all) {
-      const size_t quarter = done * 4 / all;
-      if (quarter == told) return;
-      told = quarter;
-      char line[96];
-      std::snprintf(line, sizeof line, "weights: %.1f of %.1f GB on device %d",
-                    static_cast<double>(done) * 1e-9, static_cast<double>(all) * 1e-9, ordinal_);
-      log(CUA_LOG_INFO, line);
-    });
+    upload_weights();
     make_plans(max_prompt_tokens);
     set_graph_mode(options.graph_mode);
   }
@@ -195,6 +189,23 @@ class CudaExecutor final : public Executor {
                         std::memory_order_relaxed);
   }
 
+  // Tells of each tenth, and of the rate.
+  void upload_weights() {
+    const auto began = std::chrono::steady_clock::now();
+    size_t told = 0;
+    backend_->upload([&](size_t done, size_t all) {
+      const size_t tenth = done * 10 / all;
+      if (tenth == told) return;
+      told = tenth;
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+      char line[128];
+      std::snprintf(line, sizeof line, "weights: %.1f of %.1f GB on device %d, %.1f GB/s",
+                    static_cast<double>(done) * 1e-9, static_cast<double>(all) * 1e-9, ordinal_,
+                    static_cast<double>(done) * 1e-9 / seconds.count());
+      log(CUA_LOG_INFO, line);
+    });
+  }
+
   // A pass of every row bucket, so that no request is the first to need its plans. (One of more
   // than 64 sequences needs a plan more, for the queries of the last layer.)
   void make_plans(uint32_t max_prompt_tokens) {
@@ -256,12 +267,37 @@ class CudaExecutor final : public Executor {
   // Records the pass that has just run as a graph. Where that fails the caller has its result
   // already; graphs then stay off for the engine's life.
   bool capture(const Backend::Batch &batch) {
+    std::string reason;
+    for (int attempt = 0; attempt < kCaptureAttempts; ++attempt) {
+      const auto [instance, broken] = try_capture(batch, reason);
+      if (instance != nullptr) {
+        evictions_.fetch_add(graphs_.insert(batch.rows(), instance), std::memory_order_relaxed);
+        captures_.fetch_add(1, std::memory_order_relaxed);
+        return true;
+      }
+      if (!broken) break;
+    }
+    graphs_failed_ = true;
+    graphs_.clear();
+    fallbacks_.fetch_add(1, std::memory_order_relaxed);
+    log(CUA_LOG_WARNING, "graph capture failed (" + reason +
+                             "); answers stay right, graphs are off for this engine");
+    return false;
+  }
+
+  struct Captured {
+    cudaGraphExec_t instance = nullptr;
+    bool broken = false;  // from outside: it may work next time
+  };
+
+  Captured try_capture(const Backend::Batch &batch, std::string &reason) {
     const cudaStream_t stream = backend_->stream();
     cudaGraph_t graph = nullptr;
-    cudaGraphExec_t instance = nullptr;
-    std::string reason;
+    Captured captured;
+    reason.clear();
     const auto step = [&](cudaError_t status, const char *what) {
       if (status == cudaSuccess) return true;
+      if (status == cudaErrorStreamCaptureInvalidated) captured.broken = true;
       if (reason.empty()) reason = std::string(what) + ": " + cudaGetErrorString(status);
       return false;
     };
@@ -273,25 +309,18 @@ class CudaExecutor final : public Executor {
       }
       // Ends the capture whatever happened in it.
       if (step(cudaStreamEndCapture(stream, &graph), "end") && reason.empty() &&
-          step(cudaGraphInstantiate(&instance, graph, 0), "instantiate")) {
-        (void)step(cudaGraphUpload(instance, stream), "upload");
+          step(cudaGraphInstantiate(&captured.instance, graph, 0), "instantiate")) {
+        (void)step(cudaGraphUpload(captured.instance, stream), "upload");
         (void)step(cudaStreamSynchronize(stream), "upload");
       }
     }
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    if (reason.empty()) {
-      evictions_.fetch_add(graphs_.insert(batch.rows(), instance), std::memory_order_relaxed);
-      captures_.fetch_add(1, std::memory_order_relaxed);
-      return true;
+    if (!reason.empty() && captured.instance != nullptr) {
+      (void)cudaGraphExecDestroy(captured.instance);
+      captured.instance = nullptr;
     }
-    if (instance != nullptr) (void)cudaGraphExecDestroy(instance);
     (void)cudaGetLastError();
-    graphs_failed_ = true;
-    graphs_.clear();
-    fallbacks_.fetch_add(1, std::memory_order_relaxed);
-    log(CUA_LOG_WARNING, "graph capture failed (" + reason +
-                             "); answers stay right, graphs are off for this engine");
-    return false;
+    return captured;
   }
 
   cudaDeviceProp properties_;

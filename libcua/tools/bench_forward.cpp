@@ -11,6 +11,7 @@
 #include "tools/bench_command.h"
 #include "tools/bench_engine.h"
 #include "tools/bench_measure.h"
+#include "tools/split.h"
 
 namespace cua::tools {
 namespace {
@@ -24,6 +25,7 @@ struct Options {
   std::string graph = "off", tokens = "64,153,218,512";
   uint32_t batch = 1, runs = 10, warm_ups = 3;
   uint64_t seed = 1;
+  bool split = false;
 };
 
 bool parse(int argc, const char *const *argv, Options &options) {
@@ -35,6 +37,8 @@ bool parse(int argc, const char *const *argv, Options &options) {
       "runs", po::value(&options.runs)->value_name("N"), "timed calls; 10")(
       "warm-ups", po::value(&options.warm_ups)->value_name("N"),
       "calls before those, the first included; 3")(
+      "split", po::bool_switch(&options.split),
+      "then every operation on its own, with what it achieves")(
       "seed", po::value(&options.seed)->value_name("N"), "of the random ids; 1");
   if (!parse_bench_flags(argc, argv, own, options.flags)) return false;
   for (const char *at = options.tokens.data(), *end = at + options.tokens.size();; ++at) {
@@ -142,6 +146,9 @@ void bench_forward(int argc, const char *const *argv) {
   cua_engine_options engine_options{};
   engine_options.max_prompt_tokens = std::max(longest, 16384u);
   engine_options.graph_mode = options.graph_mode;
+  engine_options.log = [](void *, int32_t, const char *message, uint64_t length) {
+    std::printf("%.*s\n", static_cast<int>(length), message);
+  };
   // One pass a call.
   const uint64_t rows = uint64_t{longest} * options.batch;
   if (options.batch > 1) {
@@ -153,13 +160,28 @@ void bench_forward(int argc, const char *const *argv) {
       [&] { engine = std::make_unique<BenchEngine>(library, options.flags, engine_options); });
   const boost::json::value description = engine->describe();
   const auto vocabulary = description.at("vocabulary").to_number<uint32_t>();
-  std::printf("%s, graphs %s, loaded in %.2f s\n", description.at("device").as_string().c_str(),
-              options.graph.c_str(), load);
+  const uint64_t own = own_bytes();
+  std::printf("%s, graphs %s, loaded in %.2f s, %.3f GB of memory beside mapped files\n",
+              description.at("device").as_string().c_str(), options.graph.c_str(), load,
+              static_cast<double>(own) * 1e-9);
   std::printf("%7s %6s %11s %11s %11s %11s %11s %11s\n", "tokens", "batch", "first ms", "median ms",
               "min ms", "p95 ms", "tokens/s", "replayed");
   boost::json::array results;
   for (const uint32_t tokens : options.lengths) {
     results.push_back(measure(*engine, options, tokens, vocabulary));
+  }
+  engine.reset();
+  boost::json::value split;
+  if (options.split) {
+    SplitRequest request;
+    request.model = options.flags.model;
+    request.device = options.flags.ordinal();
+    request.threads = options.flags.threads;
+    request.lengths = options.lengths;
+    request.batch = options.batch;
+    request.runs = options.runs;
+    request.seed = options.seed;
+    split = bench_split(options.flags, request);
   }
   std::printf("peak resident set %.3f GB\n", static_cast<double>(peak_resident_bytes()) * 1e-9);
   write_json(options.flags.json, {{"library", library.about()},
@@ -170,8 +192,10 @@ void bench_forward(int argc, const char *const *argv) {
                                   {"warm_ups", options.warm_ups},
                                   {"seed", options.seed},
                                   {"load_s", load},
+                                  {"own_bytes", own},
                                   {"peak_resident_bytes", peak_resident_bytes()},
-                                  {"results", results}});
+                                  {"results", results},
+                                  {"split", split}});
 }
 
 }  // namespace cua::tools

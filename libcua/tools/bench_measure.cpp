@@ -18,14 +18,21 @@ Spread spread_of(std::vector<double> seconds) {
   return spread;
 }
 
-uint64_t peak_resident_bytes() {
+namespace {
+
+uint64_t status_bytes(const char *field) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     uint64_t kilobytes = 0;
-    if (word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+    if (word == field && status >> kilobytes) return kilobytes * 1024;
   }
   return 0;
 }
+
+}  // namespace
+
+uint64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
+uint64_t own_bytes() { return status_bytes("RssAnon:"); }
 
 void write_json(const std::string &path, const boost::json::value &value) {
   if (path.empty()) return;

@@ -25,6 +25,8 @@ Spread spread_of(std::vector<double> seconds);  // of at least one
 // Largest resident set of this process so far, mapped files included; 0 where the system does not
 // tell.
 uint64_t peak_resident_bytes();
+// What this process holds now of its own, mapped files left out; 0 likewise.
+uint64_t own_bytes();
 
 // Nothing where path is empty.
 void write_json(const std::string &path, const boost::json::value &value);

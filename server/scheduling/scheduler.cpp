@@ -7,7 +7,8 @@
 
 namespace cua_server::scheduling {
 
-Scheduler::Scheduler(Engine &engine) : engine_(engine), thread_([this] { run(); }) {}
+Scheduler::Scheduler(Engine &engine, std::function<void()> device_lost)
+    : engine_(engine), device_lost_(std::move(device_lost)), thread_([this] { run(); }) {}
 
 Scheduler::~Scheduler() {
   {
@@ -40,6 +41,7 @@ void Scheduler::run() {
     queue_.pop_front();
     lock.unlock();
     Result result;
+    bool lost = false;
     try {
       result = engine_.score(job.prompts);
     } catch (const EngineError &error) {
@@ -53,11 +55,13 @@ void Scheduler::run() {
           "inference failed, code " + std::to_string(error->code()) + ": " + error->what());
       if (error->code() == CUA_DEVICE_FAILED) {
         const std::lock_guard failing(mutex_);
-        if (!failure_) failure_ = error->what();
+        lost = !failure_;
+        if (lost) failure_ = error->what();
       }
     }
     job.done(std::move(result));
     job = {};  // what it held goes now, not while the next job waits
+    if (lost && device_lost_) device_lost_();
     lock.lock();
   }
 }

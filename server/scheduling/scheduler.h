@@ -28,7 +28,8 @@ struct Job {
 // One engine's queue and the one thread that scores: first come, first served.
 class Scheduler {
  public:
-  explicit Scheduler(Engine &engine);
+  // device_lost is called once, on the scheduler's thread, after the failed job has been answered.
+  explicit Scheduler(Engine &engine, std::function<void()> device_lost = {});
   // Finishes what is queued.
   ~Scheduler();
   Scheduler(const Scheduler &) = delete;
@@ -42,6 +43,7 @@ class Scheduler {
   void run();
 
   Engine &engine_;
+  std::function<void()> device_lost_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Job> queue_;

@@ -51,6 +51,20 @@ with tempfile.TemporaryDirectory() as folder:
         check_times("forward", result, 7)
         check("one pass a call", result["forwards_per_call"] == 1, result)
         check("rate", abs(result["tokens_per_s"] * result["median_s"] / (3 * result["tokens"]) - 1) < 1e-6, result)
+    code, table, err = run("forward", *target, "--model", ids_model, "--tokens", "9,70", "--runs", "2", "--split",
+                           "--json", out)
+    check("split", code == 0 and not err and "TFLOP/s" in table, code, table, err)
+    with open(out, encoding="utf-8") as file:
+        passes = json.load(file)["split"]["passes"]
+    check("split by length", [p["tokens"] for p in passes] == [9, 70], passes)
+    for one in passes:
+        names = [o["name"].split()[0] for o in one["operations"]]
+        check("every operation", set(names) == {
+            "embed", "rms_norm", "linear", "linear_add", "gather_last", "gdn_prepare", "gdn_scan", "gated_norm",
+            "attention_prepare", "attention", "silu_mul", "readout"}, names)
+        check("times, longest first", [o["seconds"] for o in one["operations"]] == sorted(
+            (o["seconds"] for o in one["operations"]), reverse=True) and one["operations"][-1]["seconds"] > 0, one)
+
     # The process holds the library and the model at least.
     check("peak", figures["peak_resident_bytes"] > 2 << 20, figures["peak_resident_bytes"])
 

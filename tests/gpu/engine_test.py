@@ -8,6 +8,7 @@ import argparse
 import random
 import sys
 import threading
+import time
 
 from library import Engine, LibraryError
 
@@ -103,6 +104,9 @@ def free_bytes():
 def company(lib, model):
     draw = random.Random(9)
     with Engine(lib, model) as engine, Engine(lib, model, max_batch_tokens=500) as narrow:
+        if not engine.describe()["batch_invariant"]:
+            print("company: SKIPPED, the matrix products of this card depend on the number of rows")
+            return
         vocabulary = engine.describe()["vocabulary"]
         prompts = [ids_of(draw.choice([1, 2, 17, 63, 64, 65, 100, 218, 400, 1, 900]), vocabulary, seed)
                    for seed in range(40)]
@@ -162,10 +166,15 @@ def beside_other_threads(lib, model):
         except RuntimeError:
             pass  # CUDA refuses it while a stream is being captured
 
+    def wait_now_and_then():
+        wait_for_device()
+        time.sleep(0.01)
+
     with Engine(lib, model) as eager:
         vocabulary = eager.describe()["vocabulary"]
         expected = {n: bits(eager.score([ids_of(n, vocabulary, 0)])[0]) for n in range(20, 60)}
-    for name, work in (("cudaMalloc", allocate), ("cudaDeviceSynchronize", wait_for_device)):
+    for name, work in (("cudaMalloc", allocate), ("cudaDeviceSynchronize now and then", wait_now_and_then),
+                       ("cudaDeviceSynchronize without a pause", wait_for_device)):
         stop = threading.Event()
 
         def busy(work=work, stop=stop):
@@ -181,7 +190,7 @@ def beside_other_threads(lib, model):
         worker.join()
         check(f"right beside {name} of another thread", all(right))
         print(f"beside {name}: {stats.captures} captures, {stats.fallbacks} fallbacks")
-        if name == "cudaMalloc":
+        if "pause" not in name:
             check(f"captures beside {name} of another thread", stats.captures == 40 and stats.fallbacks == 0)
 
 

@@ -9,6 +9,26 @@ import datetime
 import json
 
 
+def split_section(split):
+    """Tables of the operations, timed one by one; what they add to is more than a pass takes."""
+    lines = ["## Where the time goes", "",
+             "Each operation between two events, which adds a few microseconds to a call. The rates count the least that an "
+             "operation must do: the arithmetic of its definition, every input read once and every output written once. "
+             f"This card at best: copies {split['copy_bytes_per_s'] * 1e-9:.0f} GB/s, products of bf16 "
+             f"{split['product_flops_per_s'] * 1e-12:.0f} TFLOP/s.", ""]
+    for one in split["passes"]:
+        if one["tokens"] not in (64, 218, 2048, 16384):
+            continue
+        lines += [f"{one['tokens']} tokens, {one['launches']} launches a forward:", "",
+                  "| operation | calls | ms | TFLOP/s | GB/s |", "|---|---|---|---|---|"]
+        for operation in one["operations"]:
+            seconds = operation["seconds"]
+            lines.append(f"| {operation['name']} | {operation['calls']:.0f} | {seconds * 1e3:.3f} | "
+                         f"{operation['flops'] / seconds * 1e-12:.1f} | {operation['bytes'] / seconds * 1e-9:.0f} |")
+        lines.append("")
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--off", required=True)
@@ -38,8 +58,9 @@ def main():
         "pass of the length after loading.", "",
         "| tokens | replay, median | least | p95 | eager, median | least | p95 | first | GPU memory, GiB |",
         "|---|---|---|---|---|---|---|---|---|", *rows, "",
-        f"Loading 8.4 GB from the page cache, choosing GEMM plans included: {runs['off']['load_s']:.2f} s.", "",
-        "```", "sh tests/gpu/run.sh", "```", ""]
+        f"Loading 8.4 GB from the page cache, choosing GEMM plans included: {runs['off']['load_s']:.2f} s; "
+        f"{runs['off']['own_bytes'] * 1e-9:.2f} GB of host memory beside the mapped weights.", "",
+        "```", "sh tests/gpu/run.sh", "```", "", *split_section(exact["split"])]
     with open(options.out, "w", encoding="utf-8") as page:
         page.write("\n".join(text))
 

@@ -39,13 +39,22 @@ step() {
 cmake -E chdir "$work" cmake -E tar xf "$root/tests/data/tokenizer.tar.xz"
 step model-wide "$bin/cua-export" synthetic --shape wide --seed 1 --tokenizer "$work/tokenizer" --out "$work/wide"
 step model-4b "$bin/cua-export" synthetic --shape 4b --seed 1 --tokenizer "$work/tokenizer" --out "$work/4b"
-step operations "$build/tests/cuda_forward_test"
+cmake -E chdir "$work" cmake -E tar xf "$root/tests/data/golden.tar.xz"
+step operations "$build/tests/operations_test"
+step forward "$build/tests/cuda_forward_test"
+step golden "$build/tests/golden_gpu_test" "$work"
 step engine python3 "$root/tests/gpu/engine_test.py" --lib "$lib" --model "$work/wide"
 step faults python3 "$root/tests/gpu/fault_test.py" --lib "$lib" --model "$work/wide" \
   --shim "$build/tests/libcua_fault_shim.so"
+step worker python3 "$root/tests/gpu/worker_test.py" --server "$bin/cua-server" --lib "$lib" \
+  --cpu-lib "$bin/libcua_cpu.so" --shim "$build/tests/libcua_fault_shim.so" --model "$work/wide" --requests "$requests"
+step contract python3 "$root/tests/http/contract.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
+  --model-id synthetic/wide-1 --requests "$requests"
 if command -v compute-sanitizer >/dev/null 2>&1; then
   step memcheck compute-sanitizer --tool memcheck --leak-check full --error-exitcode 9 \
     "$build/tests/cuda_forward_test" "[short]"
+  # Of our own kernels: racecheck cannot follow cuBLASLt's.
+  step racecheck compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/operations_test" "[own]"
 fi
 if python3 -c 'import torch, transformers' 2>/dev/null; then
   step gate python3 "$root/tests/gpu/gate.py" --lib "$lib" --model "$work/4b" --requests "$requests"
@@ -53,8 +62,9 @@ else
   echo 'gate             skipped: no torch or transformers' >>"$table"
 fi
 for graph in off exact; do
+  [ $graph = exact ] && split=--split || split=
   step bench-$graph "$bin/cua-bench" forward --model "$work/4b" --graph $graph --json "$out/forward-$graph.json" \
-    --tokens 64,153,218,512,1024,2048,8192,16384
+    --tokens 64,153,218,512,1024,2048,4096,8192,16384 $split
   cat "$out/bench-$graph.log"
 done
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader)

@@ -59,6 +59,7 @@ def usage(server, fake):
             ("graph variable", good, {"CUA_S1_GRAPH": "yes"}, "CUA_S1_GRAPH"),
             ("device", [*good, "--device", "gpu"], {}, "--device"),
             ("device negative", [*good, "--device=-1"], {}, "--device"),
+            ("exit variable", good, {"CUA_S1_EXIT_ON_DEVICE_FAILURE": "yes"}, "CUA_S1_EXIT_ON_DEVICE_FAILURE"),
             ("threads", [*good, "--threads", "many"], {}, "--threads")):
         status, out, err = run(server, *flags, env=env)
         check(f"usage: {name}", status == 2 and needle in err and out == "", status, out, err)
@@ -67,7 +68,7 @@ def usage(server, fake):
         check(flag, status == 0 and "cua-server" in out and err == "", status, out, err)
     status, out, _ = run(server, "--help")
     for name in ("--model", "--host", "--port", "--cuda-lib", "--graph", "--device", "--threads",
-                 "CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT", "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH"):
+                 "--exit-on-device-failure", "CUA_S1_EXIT_ON_DEVICE_FAILURE", "CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT", "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH"):
         check(f"--help tells of {name}", name in out)
 
 
@@ -239,6 +240,16 @@ def failing(server, fake):
         health = worker.exchange(get("/health"))
         check("health after a lost device", health.status == 503 and "a secret cause" in health.json()["reason"], health)
         check("exit status of a lost device", worker.stop()[0] == 6)
+    for flags, extra in ((["--exit-on-device-failure"], {}), ([], {"CUA_S1_EXIT_ON_DEVICE_FAILURE": "1"})):
+        with Worker(server, fake, "x", *flags,
+                    env={"CUA_FAKE_FAIL": "7", "CUA_FAKE_FAIL_AFTER": "1", **extra}) as worker:
+            check("the lost device is told first", worker.post(BODY).status == 500)
+            check("then the worker stops by itself", worker.process.wait(PATIENCE) == 6)
+            check("and says why", "--exit-on-device-failure" in worker.log_text())
+    with Worker(server, fake, "x", "--exit-on-device-failure",
+                env={"CUA_FAKE_FAIL": "10", "CUA_FAKE_FAIL_AFTER": "1"}) as worker:
+        check("another failure", worker.post(BODY).status == 500)
+        check("does not stop it", worker.exchange(get("/health")).status == 200 and worker.stop()[0] == 0)
 
 
 def main():

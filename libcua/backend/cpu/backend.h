@@ -69,6 +69,7 @@ class Backend {
   Gates gates(size_t rows) { return tensor(rows, dimensions_.gdn_value_heads); }
   size_t scratch_bytes() const;
   size_t threads() const { return pool_.threads(); }
+  const Dimensions &dimensions() const { return dimensions_; }
 
   // x[T, H] = rows of the embedding.
   void embed(const Batch &batch, const Matrix &embedding, const Tensor &x);

@@ -14,7 +14,8 @@ using cua_server::UsageError;
 namespace {
 
 constexpr const char *kVariables[] = {"CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT",
-                                      "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH"};
+                                      "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH",
+                                      "CUA_S1_EXIT_ON_DEVICE_FAILURE"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -35,6 +36,16 @@ std::string refusal(const std::vector<const char *> &flags,
 }
 
 }  // namespace
+
+TEST_CASE("exit on device failure: the flag or the variable") {
+  constexpr const char *kVariable = "CUA_S1_EXIT_ON_DEVICE_FAILURE";
+  CHECK(!parse({"--model", "m"}).exit_on_device_failure);
+  CHECK(!parse({"--model", "m"}, {{kVariable, "0"}}).exit_on_device_failure);
+  CHECK(parse({"--model", "m"}, {{kVariable, "1"}}).exit_on_device_failure);
+  CHECK(parse({"--model", "m", "--exit-on-device-failure"}, {{kVariable, "0"}})
+            .exit_on_device_failure);
+  CHECK(refusal({"--model", "m"}, {{kVariable, "true"}}).find(kVariable) != std::string::npos);
+}
 
 TEST_CASE("defaults") {
   const Options options = parse({"--model", "m"});
