@@ -6,6 +6,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/vector_io.cuh"
+#include "backend/cuda/wgmma.cuh"
 
 namespace cua::backend::cuda {
 namespace {
@@ -16,7 +17,9 @@ constexpr int kTile = 64;  // queries and keys of a block's step
 constexpr int kWarps = 4;  // 16 queries each
 constexpr int kThreads = kWarps * 32;
 constexpr int kTileElements = kTile * kDim;
-constexpr size_t kSharedBytes = 3 * kTileElements * sizeof(bf16);  // q, k, v
+constexpr int kPanel = 64;  // columns of a panel; a tile is four of them
+constexpr size_t kSharedAlignment = 1024;
+constexpr size_t kSharedBytes = 3 * kTileElements * sizeof(bf16) + kSharedAlignment;  // q, k, v
 
 // ---- prepare ---------------------------------------------------------------------------------
 
@@ -74,9 +77,10 @@ __global__ void attention_prepare_kernel(DeviceBatch batch, bool last, Attention
 
 // ---- attention -------------------------------------------------------------------------------
 
-// Element offset of 8 values in a [64, 256] tile; 16-byte pieces are swizzled over the banks.
+// Element offset of 8 values in a [64, 256] tile of panels (see wgmma.cuh); their swizzle also
+// keeps eight rows out of each other's banks.
 __device__ inline uint32_t swizzled(uint32_t row, uint32_t piece) {
-  return row * kDim + ((piece ^ (row & 7)) * 8);
+  return piece / 8 * (kTile * kPanel) + row * kPanel + ((piece ^ row) & 7) * 8;
 }
 
 // Rows [0, count) of `from` into a tile, zeros below. 16 bytes a copy.
@@ -94,13 +98,85 @@ __device__ inline float power_of_two(float x) {
   return y;
 }
 
+// score[64, 64] += q k^T, by the block; accumulators of a warp as in mma.cuh, rows from 16 warp on.
+__device__ inline void multiply_keys(float (&score)[kTile / 8][4], const bf16 *q_tile,
+                                     const bf16 *k_tile) {
+#ifdef CUA_WGMMA
+  warpgroup_arrive();
+#pragma unroll 1
+  for (int panel = 0; panel < kDim / kPanel; ++panel) {
+    const uint64_t q = panel_descriptor(q_tile + panel * kTile * kPanel);
+    const uint64_t k = panel_descriptor(k_tile + panel * kTile * kPanel);
+#pragma unroll
+    for (int d = 0; d < kPanel / 16; ++d) warpgroup_multiply(score, q + d * 2, k + d * 2);
+  }
+  warpgroup_commit();
+  warpgroup_wait();
+#else
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 4
+  for (int d = 0; d < kDim / 16; ++d) {
+    uint32_t a[4];
+    load_matrix(a, q_tile + swizzled(warp * 16 + lane % 16, d * 2 + lane / 16));
+#pragma unroll
+    for (int n = 0; n < kTile / 16; ++n) {
+      uint32_t b[4];
+      load_matrix(b, k_tile + swizzled(n * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
+      multiply(score[2 * n], a, b[0], b[1]);
+      multiply(score[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+#endif
+}
+
+// out[64, 256] += weights[64, 64] v
+__device__ inline void add_values(float (&out)[kDim / 8][4],
+                                  const uint32_t (&weights)[kTile / 16][4], const bf16 *v_tile) {
+#ifdef CUA_WGMMA
+  warpgroup_arrive();
+#pragma unroll
+  for (int panel = 0; panel < kDim / kPanel; ++panel) {
+    const uint64_t v = panel_descriptor(v_tile + panel * kTile * kPanel);
+#pragma unroll
+    for (int j = 0; j < kTile / 16; ++j) {
+      warpgroup_multiply(out + panel * (kPanel / 8), weights[j], v + j * (16 * kPanel * 2 >> 4));
+    }
+  }
+  warpgroup_commit();
+  warpgroup_wait();
+#else
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < kDim / 16; ++n) {
+#pragma unroll
+    for (int j = 0; j < kTile / 16; ++j) {
+      uint32_t b[4];
+      load_matrix_transposed(b, v_tile + swizzled(j * 16 + lane % 16, n * 2 + lane / 16));
+      multiply(out[2 * n], weights[j], b[0], b[1]);
+      multiply(out[2 * n + 1], weights[j], b[2], b[3]);
+    }
+  }
+#endif
+}
+
+// Until the tiles that were asked for are there, for the whole block.
+__device__ inline void wait_for_tiles() {
+  wait_async<0>();
+#ifdef CUA_WGMMA
+  show_to_tensor_cores();
+#endif
+  __syncthreads();
+}
+
 // The loops are unrolled no further than registers need: for short prompts fetching the
 // instructions takes longer than running them.
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(DeviceBatch batch, const QueryTile *tiles, uint32_t layer,
                      AttentionShape shape, const bf16 *q_gate, const bf16 *kv, bf16 *o) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  bf16 *const q_tile = reinterpret_cast<bf16 *>(shared);
+  extern __shared__ unsigned char shared[];
+  bf16 *const q_tile = reinterpret_cast<bf16 *>(
+      shared +
+      (kSharedAlignment - __cvta_generic_to_shared(shared) % kSharedAlignment) % kSharedAlignment);
   bf16 *const k_tile = q_tile + kTileElements;
   bf16 *const v_tile = k_tile + kTileElements;
 
@@ -137,25 +213,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t position[2] = {tile.position + row, tile.position + row + 8};
 
   for (uint32_t first = 0; first < keys; first += kTile) {
-    wait_async<0>();
-    __syncthreads();  // k is here; v is free
+    wait_for_tiles();  // k is here; v is free
     load_keys(v_tile, first, kv_width);
     commit_async();
 
     float score[kTile / 8][4] = {};
-#pragma unroll 4
-    for (int d = 0; d < kDim / 16; ++d) {
-      uint32_t a[4];
-      load_matrix(a, q_tile + swizzled(warp * 16 + lane % 16, d * 2 + lane / 16));
-#pragma unroll
-      for (int n = 0; n < kTile / 16; ++n) {
-        uint32_t b[4];
-        load_matrix(b, k_tile + swizzled(n * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
-        multiply(score[2 * n], a, b[0], b[1]);
-        multiply(score[2 * n + 1], a, b[2], b[3]);
-      }
-    }
-
+    multiply_keys(score, q_tile, k_tile);
     if (first + kTile - 1 > tile.position) {  // not every query sees every key
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
@@ -199,20 +262,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int i = 0; i < 4; ++i) out[n][i] *= shrink[i / 2];
     }
 
-    wait_async<0>();
-    __syncthreads();  // v is here; k is free
+    wait_for_tiles();  // v is here; k is free
     if (first + kTile < keys) load_keys(k_tile, first + kTile, 0);
     commit_async();
-#pragma unroll
-    for (int n = 0; n < kDim / 16; ++n) {
-#pragma unroll
-      for (int j = 0; j < kTile / 16; ++j) {
-        uint32_t b[4];
-        load_matrix_transposed(b, v_tile + swizzled(j * 16 + lane % 16, n * 2 + lane / 16));
-        multiply(out[2 * n], weights[j], b[0], b[1]);
-        multiply(out[2 * n + 1], weights[j], b[2], b[3]);
-      }
-    }
+    add_values(out, weights, v_tile);
   }
 
   // Through the warp's own rows of the tile of q, to read the gate and write in whole vectors.

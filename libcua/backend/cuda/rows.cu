@@ -25,21 +25,49 @@ __global__ void gather_last_kernel(const uint32_t *cu_seqlens, const bf16 *all, 
   }
 }
 
-// One block a row, one vector a thread: the row is read once.
-__global__ void rms_norm_kernel(const bf16 *x, const float *w, uint32_t hidden, float eps,
-                                bf16 *y) {
-  const uint32_t i = threadIdx.x * kVector;
-  const uint64_t row = uint64_t{blockIdx.x} * hidden;
-  float value[8] = {};
-  if (i < hidden) load8(x + row + i, value);
-  float squares = 0;
+// A block takes kRows rows, one vector of each a thread: every row is read once, all at the same
+// time, and w once for all.
+template <int kRows>
+__global__ void __launch_bounds__(1024)
+    rms_norm_kernel(const bf16 *x, const float *w, uint32_t rows, uint32_t hidden, float eps,
+                    bf16 *y) {
+  __shared__ float partial[kRows][32];
+  const uint32_t i = threadIdx.x * kVector, first = blockIdx.x * kRows;
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const bool inside = i < hidden;
+  float value[kRows][8] = {}, weight[8] = {};
 #pragma unroll
-  for (int j = 0; j < 8; ++j) squares += value[j] * value[j];
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(hidden) + eps);
-  if (i >= hidden) return;
+  for (int r = 0; r < kRows; ++r) {
+    if (inside && first + r < rows) load8(x + uint64_t{first + r} * hidden + i, value[r]);
+  }
 #pragma unroll
-  for (int j = 0; j < 8; ++j) value[j] = value[j] * scale * (1.0f + w[i + j]);
-  store8(y + row + i, value);
+  for (int j = 0; j < 8; j += 4) {
+    if (!inside) break;
+    const float4 four = *reinterpret_cast<const float4 *>(w + i + j);
+    weight[j] = 1.0f + four.x;
+    weight[j + 1] = 1.0f + four.y;
+    weight[j + 2] = 1.0f + four.z;
+    weight[j + 3] = 1.0f + four.w;
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares += value[r][j] * value[r][j];
+    squares = warp_sum(squares);
+    if (threadIdx.x % 32 == 0) partial[r][warp] = squares;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (!inside || first + r >= rows) break;
+    float squares = 0;
+    for (int k = 0; k < warps; ++k) squares += partial[r][k];
+    const float scale = rsqrtf(squares / static_cast<float>(hidden) + eps);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) value[r][j] = value[r][j] * scale * weight[j];
+    store8(y + uint64_t{first + r} * hidden + i, value[r]);
+  }
 }
 
 __global__ void silu_mul_kernel(const bf16 *gate_up, uint32_t intermediate, uint32_t vectors,
@@ -124,7 +152,14 @@ void gather_last(const DeviceBatch &batch, const bf16 *all, uint32_t all_stride,
 
 void rms_norm(const bf16 *x, const float *w, uint32_t rows, uint32_t hidden, float eps, bf16 *y,
               cudaStream_t stream) {
-  rms_norm_kernel<<<rows, threads_for(hidden), 0, stream>>>(x, w, hidden, eps, y);
+  // Few rows: each its own block, for the sake of all multiprocessors. The bits are the same.
+  constexpr uint32_t kMany = 1024;
+  if (rows < kMany) {
+    rms_norm_kernel<1><<<rows, threads_for(hidden), 0, stream>>>(x, w, rows, hidden, eps, y);
+  } else {
+    rms_norm_kernel<4>
+        <<<(rows + 3) / 4, threads_for(hidden), 0, stream>>>(x, w, rows, hidden, eps, y);
+  }
 }
 
 void silu_mul(const bf16 *gate_up, uint32_t rows, uint32_t intermediate, bf16 *y,
