@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel by kernel: where the time of one forward pass goes, and how much of it is between kernels.
 
-usage: profile.py --lib FILE --model DIR [--tokens 64,218,2048] [--graph]
+usage: kernel_times.py --lib FILE --model DIR [--tokens 64,218,2048] [--graph]
 
 Needs torch, whose profiler records every kernel of the process (CUPTI).
 """
