@@ -5,7 +5,8 @@ set(Boost_USE_STATIC_LIBS ON)  # programs run where no Boost is installed
 find_package(Boost 1.81 REQUIRED COMPONENTS program_options)
 
 # Static archives, hidden inside the library that links them.
-foreach(dependency IN ITEMS "pcre2-8;pcre2.h;libpcre2-dev" "utf8proc;utf8proc.h;libutf8proc-dev")
+foreach(dependency IN ITEMS "pcre2-8;pcre2.h;libpcre2-dev" "utf8proc;utf8proc.h;libutf8proc-dev"
+                           "crypto;openssl/evp.h;libssl-dev")  # SHA-256, for cua-export alone
   list(GET dependency 0 library)
   list(GET dependency 1 header)
   list(GET dependency 2 package)

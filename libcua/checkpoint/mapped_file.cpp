@@ -73,6 +73,13 @@ MappedFile &MappedFile::operator=(MappedFile &&other) noexcept {
   return *this;
 }
 
+void forget_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
+  if (begin < end) (void)::madvise(reinterpret_cast<void *>(begin), end - begin, MADV_DONTNEED);
+}
+
 bool has_entry(const std::filesystem::path &path) {
   std::error_code error;
   return std::filesystem::symlink_status(path, error).type() !=

@@ -23,6 +23,11 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Takes what lies wholly within `bytes` of a mapped file out of this process's resident set; it
+// stays in the system's cache, and whoever reads it again faults it in. For passes over files
+// larger than memory should be.
+void forget_pages(std::span<const std::byte> bytes);
+
 // Whether a folder has an entry of that name. A link that leads nowhere is one: opening it then
 // says so, where "there is none" would pass over it. So is what cannot be examined.
 bool has_entry(const std::filesystem::path &path);

@@ -41,7 +41,7 @@ uint64_t OutputTensor::bytes() const {
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path &folder,
-                                     std::vector<OutputTensor> tensors)
+                                     std::vector<OutputTensor> tensors, const std::string &stem)
     : tensors_(std::move(tensors)) {
   std::vector<std::vector<size_t>> groups(1);
   uint64_t filled = 0;
@@ -58,10 +58,11 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path &folder,
   places_.resize(tensors_.size());
   boost::json::object weight_map;
   for (size_t shard = 0; shard < groups.size(); ++shard) {
-    char name[64] = "model.safetensors";
+    std::string name = stem + ".safetensors";
     if (groups.size() > 1) {
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", shard + 1,
-                    groups.size());
+      char number[32];
+      std::snprintf(number, sizeof number, "-%05zu-of-%05zu", shard + 1, groups.size());
+      name.insert(stem.size(), number);
     }
     boost::json::object header;
     header["__metadata__"] = {{"format", "pt"}};

@@ -18,13 +18,14 @@ struct OutputTensor {
   uint64_t bytes() const;
 };
 
-// Lays tensors out over shards as Transformers does: model.safetensors, or numbered shards of at
-// most 5 GB with an index. Creates the files, header and size included; the data are written by
-// offset, from any number of threads.
+// Lays tensors out over shards as Transformers does: STEM.safetensors, or numbered shards of at
+// most 5 GB, STEM-00001-of-00002.safetensors, with an index. Creates the files, header and size
+// included; the data are written by offset, from any number of threads.
 class SafetensorsWriter {
  public:
   // Throws Error INTERNAL that names the file (a full disk, no permission).
-  SafetensorsWriter(const std::filesystem::path &folder, std::vector<OutputTensor> tensors);
+  SafetensorsWriter(const std::filesystem::path &folder, std::vector<OutputTensor> tensors,
+                    const std::string &stem = "model");
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter &) = delete;
   SafetensorsWriter &operator=(const SafetensorsWriter &) = delete;

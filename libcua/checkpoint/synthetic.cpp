@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/synthetic.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "checkpoint/marker.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/staging.h"
+#include "checkpoint/workers.h"
 #include "error.h"
 #include "model/tensors.h"
 
@@ -73,44 +72,77 @@ model::Config config_of(const std::string &shape) {
 }
 
 // config.json as Transformers writes it for the text model.
-std::string config_text(const model::Config &c) {
+json::object config_json(const model::Config &c) {
   json::array layer_types;
   for (const model::LayerKind kind : c.layers) {
     layer_types.emplace_back(kind == model::LayerKind::gdn ? "linear_attention" : "full_attention");
   }
   const uint32_t third = c.rotary_dim / 2 / 3;
-  const json::object config{{"architectures", {"Qwen3_5ForCausalLM"}},
-                            {"attention_bias", false},
-                            {"attention_dropout", 0.0},
-                            {"dtype", "bfloat16"},
-                            {"head_dim", c.head_dim},
-                            {"hidden_act", "silu"},
-                            {"hidden_size", c.hidden},
-                            {"initializer_range", 0.02},
-                            {"intermediate_size", c.intermediate},
-                            {"layer_types", std::move(layer_types)},
-                            {"linear_conv_kernel_dim", c.conv_kernel},
-                            {"linear_key_head_dim", c.gdn_key_dim},
-                            {"linear_num_key_heads", c.gdn_key_heads},
-                            {"linear_num_value_heads", c.gdn_value_heads},
-                            {"linear_value_head_dim", c.gdn_value_dim},
-                            {"max_position_embeddings", 262144},
-                            {"model_type", "qwen3_5_text"},
-                            {"num_attention_heads", c.heads},
-                            {"num_hidden_layers", c.layers.size()},
-                            {"num_key_value_heads", c.kv_heads},
-                            {"partial_rotary_factor", 0.25},
-                            {"rms_norm_eps", 1e-6},
-                            {"rope_parameters",
-                             {{"mrope_interleaved", true},
-                              {"mrope_section", {c.rotary_dim / 2 - 2 * third, third, third}},
-                              {"partial_rotary_factor", 0.25},
-                              {"rope_theta", c.rope_theta},
-                              {"rope_type", "default"}}},
-                            {"tie_word_embeddings", true},
-                            {"use_cache", true},
-                            {"vocab_size", c.vocabulary}};
-  return json::serialize(config) + "\n";
+  return {{"architectures", {"Qwen3_5ForCausalLM"}},
+          {"attention_bias", false},
+          {"attention_dropout", 0.0},
+          {"dtype", "bfloat16"},
+          {"head_dim", c.head_dim},
+          {"hidden_act", "silu"},
+          {"hidden_size", c.hidden},
+          {"initializer_range", 0.02},
+          {"intermediate_size", c.intermediate},
+          {"layer_types", std::move(layer_types)},
+          {"linear_conv_kernel_dim", c.conv_kernel},
+          {"linear_key_head_dim", c.gdn_key_dim},
+          {"linear_num_key_heads", c.gdn_key_heads},
+          {"linear_num_value_heads", c.gdn_value_heads},
+          {"linear_value_head_dim", c.gdn_value_dim},
+          {"max_position_embeddings", 262144},
+          {"model_type", "qwen3_5_text"},
+          {"num_attention_heads", c.heads},
+          {"num_hidden_layers", c.layers.size()},
+          {"num_key_value_heads", c.kv_heads},
+          {"partial_rotary_factor", 0.25},
+          {"rms_norm_eps", 1e-6},
+          {"rope_parameters",
+           {{"mrope_interleaved", true},
+            {"mrope_section", {c.rotary_dim / 2 - 2 * third, third, third}},
+            {"partial_rotary_factor", 0.25},
+            {"rope_theta", c.rope_theta},
+            {"rope_type", "default"}}},
+          {"tie_word_embeddings", true},
+          {"use_cache", true},
+          {"vocab_size", c.vocabulary}};
+}
+
+// The same for the multimodal model that the public checkpoint is.
+json::object base_config_json(const model::Config &c) {
+  json::object text = config_json(c);
+  text.erase("architectures");
+  return {{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+          {"dtype", "bfloat16"},
+          {"model_type", "qwen3_5"},
+          {"text_config", std::move(text)},
+          {"tie_word_embeddings", true},
+          {"vision_config", {{"depth", 2}, {"hidden_size", 64}, {"model_type", "qwen3_5"}}}};
+}
+
+constexpr uint64_t kRank = 16;
+
+json::object adapter_config_json() {
+  return {{"alpha_pattern", json::object()},
+          {"base_model_name_or_path", "synthetic"},
+          {"bias", "none"},
+          {"fan_in_fan_out", false},
+          {"inference_mode", true},
+          {"init_lora_weights", true},
+          {"lora_alpha", 2 * kRank},
+          {"lora_dropout", 0.0},
+          {"modules_to_save", nullptr},
+          {"peft_type", "LORA"},
+          {"r", kRank},
+          {"rank_pattern", json::object()},
+          {"target_modules",
+           {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}},
+          {"task_type", "CAUSAL_LM"},
+          {"use_dora", false},
+          {"use_rslora", false}};
 }
 
 // ---- random numbers: a function of seed, tensor and block alone --------------------------------
@@ -216,51 +248,32 @@ void fill(const SafetensorsWriter &writer, const std::vector<Recipe> &recipes, u
       blocks.push_back({i, first, std::min(kBlock, elements - first)});
     }
   }
-  std::atomic<size_t> next{0};
   std::atomic<uint64_t> done{0};
   std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      std::vector<std::byte> buffer(kBlock * sizeof(float));
-      for (size_t b; (b = next.fetch_add(1)) < blocks.size();) {
-        const Block &block = blocks[b];
-        const OutputTensor &tensor = writer.tensors()[block.tensor];
-        const size_t size = backend::size_of(tensor.dtype);
-        Random mixed(seed);
-        Random random(mixed.next() ^
-                      Random((uint64_t{block.tensor} << 32) + block.first / kBlock).next());
-        for (uint64_t i = 0; i < block.count; ++i) {
-          const float x = value(random, recipes[block.tensor]);
-          if (tensor.dtype == backend::Dtype::bf16) {
-            const uint16_t half = to_bf16(x);
-            std::memcpy(buffer.data() + i * size, &half, size);
-          } else {
-            std::memcpy(buffer.data() + i * size, &x, size);
-          }
-        }
-        writer.write(block.tensor, block.first * size, std::span(buffer).first(block.count * size));
-        const uint64_t now = done.fetch_add(block.count * size) + block.count * size;
-        if (progress) {
-          const std::lock_guard lock(mutex);
-          progress(now, writer.bytes());
-        }
+  run_on_workers(blocks.size(), threads, [&](size_t b) {
+    const Block &block = blocks[b];
+    const OutputTensor &tensor = writer.tensors()[block.tensor];
+    const size_t size = backend::size_of(tensor.dtype);
+    std::vector<std::byte> buffer(block.count * size);
+    Random mixed(seed);
+    Random random(mixed.next() ^
+                  Random((uint64_t{block.tensor} << 32) + block.first / kBlock).next());
+    for (uint64_t i = 0; i < block.count; ++i) {
+      const float x = value(random, recipes[block.tensor]);
+      if (tensor.dtype == backend::Dtype::bf16) {
+        const uint16_t half = to_bf16(x);
+        std::memcpy(buffer.data() + i * size, &half, size);
+      } else {
+        std::memcpy(buffer.data() + i * size, &x, size);
       }
-    } catch (...) {
-      next.store(blocks.size());
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
     }
-  };
-  std::vector<std::thread> pool;
-  try {
-    for (size_t i = 1; i < std::min(threads, blocks.size()); ++i) pool.emplace_back(work);
-  } catch (const std::exception &) {
-    // The system gives no more threads: those there are do the work.
-  }
-  work();
-  for (std::thread &thread : pool) thread.join();
-  if (failure) std::rethrow_exception(failure);
+    writer.write(block.tensor, block.first * size, buffer);
+    const uint64_t now = done.fetch_add(block.count * size) + block.count * size;
+    if (progress) {
+      const std::lock_guard lock(mutex);
+      progress(now, writer.bytes());
+    }
+  });
 }
 
 void write_text(const fs::path &path, const std::string &text) {
@@ -270,38 +283,66 @@ void write_text(const fs::path &path, const std::string &text) {
   if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write");
 }
 
-// A folder beside the one to be made, removed unless it has taken its place.
-class Staging {
- public:
-  explicit Staging(const fs::path &target) : target_(fs::absolute(target).lexically_normal()) {
-    if (!target_.has_filename()) target_ = target_.parent_path();
-    if (fs::exists(fs::symlink_status(target_))) {
-      std::error_code error;
-      const fs::path real = fs::canonical(target_, error);  // where a link leads
-      if (error || !fs::is_directory(real) || !fs::is_empty(real)) {
-        throw Error(CUA_INVALID_ARGUMENT, target.string() + ": exists and is not an empty folder");
-      }
-      target_ = real;
-    }
-    fs::create_directories(target_.parent_path());
-    fs::path path = target_;
-    path += ".partial-" + std::to_string(::getpid());
-    fs::create_directory(path);
-    path_ = path;
+struct Contents {
+  std::vector<OutputTensor> tensors;
+  std::vector<Recipe> recipes;
+  void add(std::string name, backend::Dtype dtype, std::vector<uint64_t> shape, Recipe how) {
+    tensors.push_back({std::move(name), dtype, std::move(shape)});
+    recipes.push_back(how);
   }
-  ~Staging() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const fs::path &path() const { return path_; }
-  void commit() {
-    fs::rename(path_, target_);  // in the place of an empty folder, too
-    path_.clear();
-  }
-
- private:
-  fs::path target_, path_;
 };
+
+void add_model(const model::Config &config, const std::string &prefix, Contents &contents) {
+  for (const model::TensorSpec &spec : model::tensors(config)) {
+    // These two are F32 in the public checkpoint.
+    const bool wide =
+        ends_with(spec.name, "A_log") || ends_with(spec.name, "linear_attn.norm.weight");
+    contents.add(prefix + spec.name, wide ? backend::Dtype::f32 : backend::Dtype::bf16, spec.shape,
+                 recipe(spec, config.layers.size()));
+  }
+}
+
+// Of about the public checkpoint's size where `large`; nobody reads them.
+void add_vision_and_prediction(const model::Config &config, bool large, Contents &contents) {
+  const uint64_t width = large ? 1024 : 16, H = config.hidden, I = config.intermediate;
+  const Recipe how{Kind::normal, 0, 0.02f};
+  const auto add = [&](const std::string &name, std::vector<uint64_t> shape) {
+    contents.add(name, backend::Dtype::bf16, std::move(shape), how);
+  };
+  for (size_t block = 0; block < (large ? 24 : 2); ++block) {
+    const std::string at = "model.visual.blocks." + std::to_string(block) + ".";
+    add(at + "attn.qkv.weight", {3 * width, width});
+    add(at + "attn.proj.weight", {width, width});
+    add(at + "mlp.linear_fc1.weight", {4 * width, width});
+    add(at + "mlp.linear_fc2.weight", {width, 4 * width});
+  }
+  add("mtp.fc.weight", {H, 2 * H});
+  add("mtp.layers.0.self_attn.q_proj.weight", {2 * uint64_t{config.heads} * config.head_dim, H});
+  add("mtp.layers.0.self_attn.o_proj.weight", {H, uint64_t{config.heads} * config.head_dim});
+  add("mtp.layers.0.mlp.gate_proj.weight", {I, H});
+  add("mtp.layers.0.mlp.up_proj.weight", {I, H});
+  add("mtp.layers.0.mlp.down_proj.weight", {H, I});
+}
+
+// Factors for the projections of attention and of the MLPs, as the public adapter has them.
+void add_adapter(const model::Config &config, Contents &contents) {
+  for (const model::TensorSpec &spec : model::tensors(config)) {
+    const bool target = spec.shape.size() == 2 && (spec.name.find(".mlp.") != spec.name.npos ||
+                                                   spec.name.find(".self_attn.") != spec.name.npos);
+    if (!target) continue;
+    const std::string module =
+        "base_model.model.model." + spec.name.substr(0, spec.name.size() - sizeof ".weight" + 1);
+    const float unit = 1 / std::sqrt(static_cast<float>(spec.shape[1]));
+    contents.add(module + ".lora_A.weight", backend::Dtype::f32, {kRank, spec.shape[1]},
+                 {Kind::normal, 0, unit});
+    contents.add(module + ".lora_B.weight", backend::Dtype::f32, {spec.shape[0], kRank},
+                 {Kind::normal, 0, 0.02f});
+  }
+}
+
+void write_json(const fs::path &path, const json::object &object) {
+  write_text(path, json::serialize(object) + "\n");
+}
 
 }  // namespace
 
@@ -310,33 +351,37 @@ void write_synthetic(const SyntheticOptions &options) try {
   if (options.least_vocabulary > config.vocabulary) {
     config.vocabulary = (options.least_vocabulary + 63) / 64 * 64;
   }
+  const bool large = options.shape == "4b";
   Staging staging(options.out);
-  std::vector<OutputTensor> tensors;
-  std::vector<Recipe> recipes;
-  for (const model::TensorSpec &spec : model::tensors(config)) {
-    // These two are F32 in the public checkpoint.
-    const bool wide =
-        ends_with(spec.name, "A_log") || ends_with(spec.name, "linear_attn.norm.weight");
-    tensors.push_back(
-        {"model." + spec.name, wide ? backend::Dtype::f32 : backend::Dtype::bf16, spec.shape});
-    recipes.push_back(recipe(spec, config.layers.size()));
+  const fs::path &folder = staging.path();
+  Contents contents;
+  std::string stem = "model";
+  switch (options.kind) {
+    case SyntheticKind::merged:
+      add_model(config, "model.", contents);
+      write_json(folder / "config.json", config_json(config));
+      write_json(folder / kMarkerFile,
+                 {{"format", kMarkerFormat},
+                  {"model", "synthetic/" + options.shape + "-" + std::to_string(options.seed)},
+                  {"note", "random weights: the answers mean nothing"}});
+      break;
+    case SyntheticKind::base:
+      add_model(config, "model.language_model.", contents);
+      add_vision_and_prediction(config, large, contents);
+      write_json(folder / "config.json", base_config_json(config));
+      if (large) stem = "model.safetensors";  // the public shards are called so
+      break;
+    case SyntheticKind::adapter:
+      add_adapter(config, contents);
+      write_json(folder / "adapter_config.json", adapter_config_json());
+      stem = "adapter_model";
+      break;
   }
-  const size_t threads =
-      options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   {
-    const SafetensorsWriter writer(staging.path(), std::move(tensors));
-    fill(writer, recipes, options.seed, threads, options.progress);
+    const SafetensorsWriter writer(folder, std::move(contents.tensors), stem);
+    fill(writer, contents.recipes, options.seed, options.threads, options.progress);
   }
-  write_text(staging.path() / "config.json", config_text(config));
-  for (const fs::path &copy : options.copies) {
-    fs::copy_file(copy, staging.path() / copy.filename());
-  }
-  const std::string id = "synthetic/" + options.shape + "-" + std::to_string(options.seed);
-  write_text(staging.path() / kMarkerFile,
-             json::serialize(json::object{{"format", kMarkerFormat},
-                                          {"model", id},
-                                          {"note", "random weights: the answers mean nothing"}}) +
-                 "\n");
+  for (const fs::path &copy : options.copies) fs::copy_file(copy, folder / copy.filename());
   staging.commit();
 } catch (const fs::filesystem_error &error) {
   throw Error(CUA_INTERNAL, error.what());

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <utility>
 
 #include "error.h"
 #include "tools/export_command.h"
@@ -12,9 +13,13 @@ namespace {
 constexpr char kUsage[] =
     "usage: cua-export COMMAND [options]\n"
     "\n"
-    "  synthetic   write a random checkpoint in the merged layout\n"
+    "  merge       merge a LoRA adapter into a base model\n"
+    "  verify      examine a merged folder, or a download\n"
+    "  info        tell what a folder is\n"
+    "  synthetic   write a random checkpoint, base model or adapter\n"
     "\n"
-    "cua-export COMMAND --help tells the options of a command.\n";
+    "cua-export COMMAND --help tells the options of a command.\n"
+    "Exit status: 0 done, 1 failed or found wrong, 2 usage.\n";
 
 }  // namespace
 
@@ -25,8 +30,15 @@ int main(int argc, char **argv) {
     return 0;
   }
   try {
-    if (std::strcmp(command, "synthetic") == 0)
-      return cua::tools::export_synthetic(argc - 1, argv + 1);
+    using Command = int(int, const char *const *);
+    constexpr std::pair<const char *, Command *> kCommands[] = {
+        {"merge", cua::tools::export_merge},
+        {"verify", cua::tools::export_verify},
+        {"info", cua::tools::export_info},
+        {"synthetic", cua::tools::export_synthetic}};
+    for (const auto &[name, run] : kCommands) {
+      if (std::strcmp(command, name) == 0) return run(argc - 1, argv + 1);
+    }
     std::cerr << (argc > 1 ? "cua-export: unknown command " + std::string(command) + "\n" : "")
               << kUsage;
     return 2;

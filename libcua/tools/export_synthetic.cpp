@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
-#include <atomic>
 #include <boost/program_options.hpp>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "checkpoint/synthetic.h"
 #include "error.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/export_command.h"
+#include "tools/progress.h"
 
 namespace cua::tools {
 namespace {
@@ -19,49 +17,21 @@ namespace {
 namespace po = boost::program_options;
 namespace fs = std::filesystem;
 
-// A line that is drawn over on a terminal, nothing elsewhere.
-class Progress {
- public:
-  void operator()(uint64_t done, uint64_t all) {
-    if (!terminal_) return;
-    const auto percent = done * 100 / all;
-    if (percent == shown_ && done != all) return;
-    shown_ = percent;
-    std::fprintf(stderr, "\r%3d %%  %.2f of %.2f GB%s", static_cast<int>(percent),
-                 static_cast<double>(done) * 1e-9, static_cast<double>(all) * 1e-9,
-                 done == all ? "\n" : "");
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  uint64_t shown_ = 101;
-};
-
-std::atomic<int> stop_signal{0};
-
-// From here on SIGINT and SIGTERM only set stop_signal.
-void catch_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    if (std::signal(signal, [](int caught) { stop_signal = caught; }) == SIG_IGN) {
-      std::signal(signal, SIG_IGN);  // as under nohup
-    }
-  }
-}
-
-class Stopped : public std::exception {
- public:
-  const char *what() const noexcept override { return "stopped by a signal"; }
-};
-
 }  // namespace
 
 int export_synthetic(int argc, const char *const *argv) {
   checkpoint::SyntheticOptions options;
   std::string out, tokenizer;
+  std::string layout;
+  bool adapter = false;
   po::options_description flags(
-      "Writes a checkpoint of random weights that loads like a merged one");
+      "Writes a checkpoint of random weights: one that loads like a merged one, or what a merge "
+      "begins from");
   flags.add_options()("shape", po::value(&options.shape)->value_name("tiny|wide|4b"),
                       "dimensions: of the small test models, or of the 4B model (8.4 GB)")(
+      "layout", po::value(&layout)->value_name("merged|public")->default_value("merged"),
+      "public: that of the base model, with vision and prediction tensors and no marker")(
+      "adapter", po::bool_switch(&adapter), "a LoRA adapter for such a model instead")(
       "seed", po::value(&options.seed)->value_name("N")->default_value(1), "of the weights")(
       "tokenizer", po::value(&tokenizer)->value_name("DIR"),
       "folder of tokenizer.json, to be copied in")("out", po::value(&out)->value_name("DIR"),
@@ -89,6 +59,15 @@ int export_synthetic(int argc, const char *const *argv) {
   if (options.shape.empty()) throw UsageError("--shape is missing; use tiny, wide or 4b");
   if (out.empty()) throw UsageError("--out is missing; name the folder to make");
   options.out = out;
+  if (layout != "merged" && layout != "public") {
+    throw UsageError("--layout is \"" + layout + "\"; merged or public is needed");
+  }
+  using checkpoint::SyntheticKind;
+  if (layout == "public") options.kind = SyntheticKind::base;
+  if (adapter) options.kind = SyntheticKind::adapter;
+  if (adapter && given.count("tokenizer") != 0) {
+    throw UsageError("--tokenizer is for a model, not for an --adapter");
+  }
   if (given.count("tokenizer") != 0) {
     const fs::path folder = tokenizer;
     options.least_vocabulary = tokenizer::Tokenizer(folder / "tokenizer.json").vocabulary();
@@ -97,26 +76,30 @@ int export_synthetic(int argc, const char *const *argv) {
     }
   }
   uint64_t bytes = 0;
-  Progress progress;
+  std::optional<Progress> progress;
   options.progress = [&](uint64_t done, uint64_t all) {
-    bytes = all;
-    if (stop_signal != 0) throw Stopped();
-    progress(done, all);
+    if (!progress) progress.emplace("writing", all);
+    progress->add(done - bytes);
+    bytes = done;
   };
   const auto start = std::chrono::steady_clock::now();
   try {
     catch_stop_signals();
     checkpoint::write_synthetic(options);
+    progress.reset();
   } catch (const Stopped &) {  // what was written is gone again
-    std::signal(stop_signal, SIG_DFL);
-    std::raise(stop_signal);
+    progress.reset();
+    raise_again();
   } catch (const Error &error) {
     if (error.code() == CUA_INVALID_ARGUMENT) throw UsageError(error.what());
     throw;
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::printf("%s: synthetic/%s-%llu, %.3f GB in %.1f s (%.0f MB/s)\n", out.c_str(),
+  std::printf("%s: %s %s-%llu, %.3f GB in %.1f s (%.0f MB/s)\n", out.c_str(),
+              adapter              ? "adapter"
+              : layout == "public" ? "base"
+                                   : "synthetic",
               options.shape.c_str(), static_cast<unsigned long long>(options.seed),
               static_cast<double>(bytes) * 1e-9, seconds,
               static_cast<double>(bytes) * 1e-6 / seconds);

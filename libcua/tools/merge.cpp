@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/merge.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/json_fields.h"
+#include "checkpoint/mapped_file.h"
+#include "checkpoint/marker.h"
+#include "checkpoint/printable.h"
+#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/staging.h"
+#include "checkpoint/workers.h"
+#include "error.h"
+#include "model/tensors.h"
+#include "tools/adapter.h"
+#include "tools/lora_rows.h"
+#include "tools/progress.h"
+#include "tools/sha256.h"
+
+namespace cua::tools {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+using backend::Dtype;
+using backend::HostTensor;
+
+constexpr uint64_t kBlockBytes = uint64_t{8} << 20;  // of output that one task makes
+// What a worker whose folder says nothing answers with: the pinned adapter, see weights.lock.json.
+constexpr char kPinnedAdapterRevision[] = "16818868b0cc7813808aae4e87b417657046ab79";
+constexpr char kPinnedAdapter[] = "cua-ai/cua-s1-4b-0.2";
+
+uint16_t to_bf16(float value) {  // to nearest, ties to even; finite
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+float at(const HostTensor &tensor, uint64_t i) {
+  if (tensor.dtype == Dtype::f32) {
+    float value;
+    std::memcpy(&value, tensor.data + 4 * i, 4);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, tensor.data + 2 * i, 2);
+  const uint32_t bits = uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+std::vector<float> widened(const HostTensor &tensor) {
+  std::vector<float> values(tensor.elements());
+  for (uint64_t i = 0; i < values.size(); ++i) values[i] = at(tensor, i);
+  return values;
+}
+
+void write_text(const fs::path &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write; is the disk full?");
+}
+
+// The base's config.json as one of the text model alone.
+json::object text_config(const fs::path &base) {
+  json::object root = checkpoint::read_json_object(base / "config.json");
+  json::object config = root;
+  if (const json::value *const nested = root.if_contains("text_config");
+      nested != nullptr && nested->is_object()) {
+    config = nested->as_object();
+    for (const char *name : {"transformers_version"}) {
+      if (root.contains(name) && !config.contains(name)) config[name] = root[name];
+    }
+  }
+  config["architectures"] = {"Qwen3_5ForCausalLM"};
+  config["model_type"] = "qwen3_5_text";
+  config["tie_word_embeddings"] = true;
+  config["dtype"] = "bfloat16";
+  config.erase("torch_dtype");
+  config.erase("quantization_config");
+  return config;
+}
+
+// One tensor of the output: what it is made of.
+struct Source {
+  const HostTensor *base;
+  const Factors *factors;   // nullptr: unchanged
+  std::vector<float> a, b;  // widened; filled by the task that comes first
+  std::once_flag once;
+};
+
+// Rows [first, first + count) of a tensor, as its file will hold them.
+void make_rows(Source &source, Dtype dtype, uint64_t first, uint64_t count, uint64_t width,
+               const std::string &name, std::vector<std::byte> &out) {
+  const HostTensor &base = *source.base;
+  const size_t size = backend::size_of(dtype);
+  out.resize(count * width * size);
+  if (source.factors == nullptr && base.dtype == dtype) {
+    std::memcpy(out.data(), base.data + first * width * size, out.size());
+    return;
+  }
+  const Factors *const factors = source.factors;
+  if (factors != nullptr) {
+    std::call_once(source.once, [&] {
+      source.a = widened(factors->a);
+      source.b = widened(factors->b);
+    });
+  }
+  std::vector<float> w(width), merged(width);
+  for (uint64_t row = 0; row < count; ++row) {
+    for (uint64_t i = 0; i < width; ++i) w[i] = at(base, (first + row) * width + i);
+    if (factors != nullptr) {
+      const uint64_t rank = factors->a.shape[0];
+      add_lora_row(w.data(), source.a.data(), width, source.b.data() + (first + row) * rank, rank,
+                   factors->scale, width, merged.data());
+      w.swap(merged);
+    }
+    for (uint64_t i = 0; i < width; ++i) {
+      const uint16_t half = std::isfinite(w[i]) ? to_bf16(w[i]) : uint16_t{0x7f80};
+      if ((half & 0x7f80u) == 0x7f80u) {
+        throw Error(CUA_BAD_MODEL, "tensor " + name + ": element " +
+                                       std::to_string((first + row) * width + i) +
+                                       " is not finite in bf16" +
+                                       (factors != nullptr ? " once the adapter is merged" : ""));
+      }
+      std::memcpy(out.data() + (row * width + i) * 2, &half, 2);
+    }
+  }
+}
+
+// Files of a folder that its model is read from.
+std::vector<fs::path> files_of(const fs::path &folder, std::initializer_list<const char *> names) {
+  std::vector<fs::path> files;
+  for (const auto &entry : fs::directory_iterator(folder)) {
+    const bool wanted = entry.path().extension() == ".safetensors" ||
+                        std::any_of(names.begin(), names.end(), [&](const char *name) {
+                          return entry.path().filename() == name;
+                        });
+    if (wanted && entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+struct Hashes {
+  json::object base, adapter, output;
+};
+
+// SHA-256 of every file, several at a time, the largest first.
+Hashes hash_all(const std::vector<fs::path> &base, const std::vector<fs::path> &adapter,
+                const std::vector<fs::path> &output, size_t threads) {
+  struct Job {
+    fs::path path;
+    json::object *into;
+    uint64_t size;
+  };
+  Hashes hashes;
+  std::vector<Job> jobs;
+  uint64_t all = 0;
+  const auto add = [&](const std::vector<fs::path> &files, json::object *into) {
+    for (const fs::path &file : files) {
+      jobs.push_back({file, into, fs::file_size(file)});
+      all += jobs.back().size;
+    }
+  };
+  add(base, &hashes.base);
+  add(adapter, &hashes.adapter);
+  add(output, &hashes.output);
+  std::sort(jobs.begin(), jobs.end(), [](const Job &a, const Job &b) { return a.size > b.size; });
+  Progress progress("hashing", all);
+  std::mutex mutex;
+  checkpoint::run_on_workers(jobs.size(), threads, [&](size_t i) {
+    const FileHash hash = hash_file(jobs[i].path, [&](uint64_t n) { progress.add(n); });
+    const std::lock_guard lock(mutex);
+    (*jobs[i].into)[jobs[i].path.filename().string()] = {{"size", hash.size},
+                                                         {"sha256", hash.sha256}};
+  });
+  return hashes;
+}
+
+std::string model_id(const MergeOptions &options, const std::string &revision) {
+  if (!options.model_id.empty()) return options.model_id;
+  if (revision.empty() || revision == kPinnedAdapterRevision) return "";  // the worker's own
+  fs::path folder = fs::absolute(options.adapter).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return std::string(kPinnedAdapter) + "@" + revision + ":" + folder.filename().string();
+}
+
+bool is_revision(const std::string &text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+json::value or_null(const std::string &text) {
+  return text.empty() ? json::value(nullptr) : json::value(text);
+}
+
+}  // namespace
+
+std::string downloaded_revision(const fs::path &folder, const std::string &file) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(folder, error);
+  if (error) return "";
+  // --local-dir keeps .cache/huggingface/download/PATH.metadata, whose first line is the commit.
+  fs::path relative = file;
+  for (fs::path above = real; above.has_filename(); above = above.parent_path()) {
+    std::ifstream metadata(above / ".cache/huggingface/download" /
+                           (relative.string() + ".metadata"));
+    std::string line;
+    if (metadata && std::getline(metadata, line) && is_revision(line)) return line;
+    relative = above.filename() / relative;
+  }
+  // The shared cache keeps snapshots/COMMIT/PATH.
+  const fs::path absolute = fs::absolute(folder).lexically_normal();
+  for (const fs::path &path : {absolute, real}) {
+    for (auto part = path.begin(); part != path.end(); ++part) {
+      if (*part != "snapshots") continue;
+      const auto next = std::next(part);
+      if (next != path.end() && is_revision(next->string())) return next->string();
+    }
+  }
+  return "";
+}
+
+Merged merge(const MergeOptions &options) try {
+  const auto warn = [&](const std::string &line) {
+    if (options.warn) options.warn(line);
+  };
+  if (checkpoint::has_entry(options.base / checkpoint::kMarkerFile)) {
+    throw Error(CUA_BAD_MODEL, options.base.string() + ": is a merged folder already (it has " +
+                                   checkpoint::kMarkerFile + "); give the base model's folder");
+  }
+  if (checkpoint::has_entry(options.base / "adapter_config.json")) {
+    throw Error(CUA_BAD_MODEL, options.base.string() +
+                                   ": is an adapter; give the base model's folder with --base");
+  }
+  const checkpoint::Checkpoint base(options.base, checkpoint::MarkerPolicy::optional);
+  const Adapter adapter(options.adapter, base.config());
+  for (const std::string &warning : adapter.warnings()) warn(warning);
+  if (const fs::path said = adapter.base(); !said.empty()) {
+    fs::path folder = fs::absolute(options.base).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    if (said.filename() != folder.filename()) {
+      warn(options.adapter.string() + ": was made for \"" + checkpoint::printable(said.string()) +
+           "\", the base is " + options.base.string() + "; names and shapes fit");
+    }
+  }
+
+  const std::vector<model::TensorSpec> specs = model::tensors(base.config());
+  std::vector<checkpoint::OutputTensor> tensors;
+  std::vector<std::unique_ptr<Source>> sources;
+  Merged merged;
+  for (const model::TensorSpec &spec : specs) {
+    auto source = std::make_unique<Source>();
+    source->base = &base.tensor(spec.name);
+    const auto found = adapter.factors().find(spec.name);
+    source->factors = found != adapter.factors().end() ? &found->second : nullptr;
+    if (source->factors != nullptr) ++merged.changed;
+    const bool rounded = source->factors != nullptr || options.transformers_bf16;
+    tensors.push_back(
+        {"model." + spec.name, rounded ? Dtype::bf16 : source->base->dtype, spec.shape});
+    merged.bytes += tensors.back().bytes();
+    sources.push_back(std::move(source));
+  }
+  merged.tensors = tensors.size();
+
+  checkpoint::Staging staging(
+      options.out, options.force ? checkpoint::Existing::replace : checkpoint::Existing::refuse);
+  const fs::path &folder = staging.path();
+  if (const fs::space_info space = fs::space(folder); space.available < merged.bytes) {
+    throw Error(CUA_INTERNAL, options.out.string() + ": needs " +
+                                  std::to_string(merged.bytes / 1'000'000 + 1) +
+                                  " MB, the disk has " +
+                                  std::to_string(space.available / 1'000'000) + " MB left");
+  }
+  {
+    const checkpoint::SafetensorsWriter writer(folder, std::move(tensors));
+    struct Block {
+      size_t tensor;
+      uint64_t first, count, width;  // rows, and elements of one
+    };
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < writer.tensors().size(); ++i) {
+      const checkpoint::OutputTensor &tensor = writer.tensors()[i];
+      const uint64_t elements = tensor.bytes() / backend::size_of(tensor.dtype);
+      const uint64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : elements;
+      const uint64_t rows = elements / width;
+      const uint64_t step =
+          std::max<uint64_t>(1, kBlockBytes / (width * backend::size_of(tensor.dtype)));
+      for (uint64_t first = 0; first < rows; first += step) {
+        blocks.push_back({i, first, std::min(step, rows - first), width});
+      }
+    }
+    Progress progress("merging", merged.bytes);
+    checkpoint::run_on_workers(blocks.size(), options.threads, [&](size_t b) {
+      const Block &block = blocks[b];
+      const checkpoint::OutputTensor &tensor = writer.tensors()[block.tensor];
+      std::vector<std::byte> data;
+      make_rows(*sources[block.tensor], tensor.dtype, block.first, block.count, block.width,
+                tensor.name, data);
+      writer.write(block.tensor, block.first * block.width * backend::size_of(tensor.dtype), data);
+      const HostTensor &read = *sources[block.tensor]->base;
+      const size_t size = backend::size_of(read.dtype);
+      checkpoint::forget_pages(
+          {read.data + block.first * block.width * size, block.count * block.width * size});
+      progress.add(data.size());
+    });
+    merged.merge_seconds = progress.seconds();
+  }
+  write_text(folder / "config.json", json::serialize(text_config(options.base)) + "\n");
+  bool tokenizer = false;
+  for (const char *name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                           "generation_config.json", "vocab.json", "merges.txt", "LICENSE"}) {
+    if (!fs::exists(options.base / name)) continue;
+    fs::copy_file(options.base / name, folder / name);
+    tokenizer = tokenizer || name == std::string("tokenizer.json");
+  }
+  if (!tokenizer) {
+    warn(options.base.string() +
+         ": has no tokenizer.json; the merged folder will score token ids "
+         "alone, and the worker needs text: copy tokenizer.json into it");
+  }
+
+  Progress hashing("", 0);
+  std::vector<fs::path> written;
+  for (const auto &entry : fs::directory_iterator(folder)) written.push_back(entry.path());
+  std::sort(written.begin(), written.end());
+  const Hashes hashes =
+      hash_all(files_of(options.base, {"config.json", "model.safetensors.index.json",
+                                       "tokenizer.json", "tokenizer_config.json"}),
+               files_of(options.adapter, {"adapter_config.json"}), written, options.threads);
+  merged.hash_seconds = hashing.seconds();
+
+  const std::string base_revision = !options.base_revision.empty()
+                                        ? options.base_revision
+                                        : downloaded_revision(options.base, "config.json");
+  const std::string adapter_revision =
+      !options.adapter_revision.empty()
+          ? options.adapter_revision
+          : downloaded_revision(options.adapter, "adapter_config.json");
+  json::object marker{
+      {"format", checkpoint::kMarkerFormat},
+      {"tool", "cua-export"},
+      {"tool_version", CUA_VERSION},
+      {"transformers_bf16", options.transformers_bf16},
+      {"base", {{"revision", or_null(base_revision)}, {"files", hashes.base}}},
+      {"adapter", {{"revision", or_null(adapter_revision)}, {"files", hashes.adapter}}},
+      {"files", hashes.output}};
+  if (const std::string id = model_id(options, adapter_revision); !id.empty()) marker["model"] = id;
+  write_text(folder / checkpoint::kMarkerFile, json::serialize(marker) + "\n");
+  Progress syncing("", 0);
+  staging.sync();
+  if (stop_asked()) throw Stopped();
+  staging.commit();
+  merged.sync_seconds = syncing.seconds();
+  return merged;
+} catch (const fs::filesystem_error &error) {
+  throw Error(CUA_INTERNAL, error.what());
+}
+
+}  // namespace cua::tools
