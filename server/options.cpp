@@ -27,9 +27,9 @@ po::options_description description() {
       "device", text()->value_name("cpu|N"), "cpu, or the number of the GPU; 0")(
       "threads", text()->value_name("N"), "threads of the CPU library; 0 is all cores")(
       "exit-on-device-failure", po::bool_switch(),
-      "stop with status 6 when the device is lost, for a supervisor to start again "
-      "[CUA_S1_EXIT_ON_DEVICE_FAILURE=1]")("help", "show this and stop")(
-      "version", "show the version and stop");
+      "stop with status 6 when the device is lost, so that a supervisor starts it again "
+      "[CUA_S1_EXIT_ON_DEVICE_FAILURE]")("help", "show this and stop")("version",
+                                                                       "show the version and stop");
   return flags;
 }
 
