@@ -33,3 +33,20 @@ function(cua_add_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
+
+# For a test in Python that loads the library into itself: Python is not built with the sanitizers. Its
+# own leaks are not ours; the C programs look for those.
+function(cua_test_loads_library name)
+  if(NOT CUA_SANITIZE MATCHES address)
+    return()
+  endif()
+  set(runtimes)
+  foreach(runtime asan stdc++)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=lib${runtime}.so
+      OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
+    list(APPEND runtimes ${path})
+  endforeach()
+  list(JOIN runtimes ":" runtimes)
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "LD_PRELOAD=${runtimes};ASAN_OPTIONS=detect_leaks=0")
+endfunction()

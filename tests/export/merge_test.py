@@ -37,13 +37,17 @@ def check(name, condition, *detail):
         print("FAILED", name, *detail, file=sys.stderr)
 
 
+# The tool runs as it is, whatever this process needs to load a library built with the sanitizers.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "ASAN_OPTIONS")}
+
+
 class Tool:
     def __init__(self, program):
         self.program = program
 
     def __call__(self, *arguments, **options):
         done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True, timeout=300,
-                              check=False, **options)
+                              check=False, env=ENVIRONMENT, **options)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -374,7 +378,8 @@ def safety(tool, golden, work, big_base, big_adapter):
     for number in (signal.SIGINT, signal.SIGTERM):
         for delay in (0.0, 0.01, 0.03, 0.06, 0.1, 0.2):
             process = subprocess.Popen([tool.program, "merge", "--base", big_base, "--adapter", big_adapter, "--out", target],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       env=ENVIRONMENT)
             time.sleep(delay)
             process.send_signal(number)
             code = process.wait(120)
