@@ -1,36 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 namespace cua_server {
 namespace {
 
 namespace po = boost::program_options;
 
+// Every setting: its flag, what it takes, what it does. The variable is CUA_S1_ and the flag in
+// capitals; in a file of --config it is written as the flag without its dashes.
+struct Setting {
+  const char *flag, *takes, *what;
+};
+constexpr Setting kSettings[] = {
+    {"model", "DIR", "folder of the merged checkpoint"},
+    {"host", "HOST", "address to listen on; 127.0.0.1"},
+    {"port", "PORT", "port, 0 picks a free one; 8000"},
+    {"cuda-lib", "FILE", "the library; else the one beside this program"},
+    {"graph", "MODE", "CUDA graphs: 0 off, 1 exact lengths, bucket; 0"},
+    {"device", "cpu|N", "cpu, or the number of the GPU; 0"},
+    {"devices", "LIST", "several, with commas: one engine each, one queue"},
+    {"threads", "N", "threads of the CPU library; 0 is all cores"},
+    {"workers", "N", "threads that parse and tokenise; 0 is one for each core, at most 8"},
+    {"batch", "on|off", "score prompts that wait together; on"},
+    {"batch-wait-us", "N", "wait so long for company; 0"},
+    {"max-batch-tokens", "N", "of one pass; 0 is the library's choice"},
+    {"max-queue-requests", "N", "questions that may wait; 1024"},
+    {"max-queue-tokens", "N", "tokens that may wait; 4000000"},
+    {"request-timeout", "SECONDS", "503 for a decision that waits longer; 0 is for ever"},
+    {"shutdown-timeout", "SECONDS", "end after a signal though not all is answered; 0 is never"}};
+constexpr Setting kSwitches[] = {
+    {"exit-on-device-failure", "0|1",
+     "stop with status 6 when the device is lost, so that a supervisor starts it again"},
+    {"check", "0|1", "load, make one decision, tell what there is, and stop"}};
+
 po::options_description description() {
   po::options_description flags("Options");
-  const auto text = [] { return po::value<std::string>(); };
-  flags.add_options()("model", text()->value_name("DIR"),
-                      "folder of the merged checkpoint [CUA_S1_MODEL]")(
-      "host", text()->value_name("HOST"), "address to listen on; 127.0.0.1 [CUA_S1_HOST]")(
-      "port", text()->value_name("PORT"), "port, 0 picks a free one; 8000 [CUA_S1_PORT]")(
-      "cuda-lib", text()->value_name("FILE"),
-      "the library; else the one beside this program [CUA_S1_CUDA_LIB]")(
-      "graph", text()->value_name("MODE"),
-      "CUDA graphs: 0 off, 1 exact lengths, bucket; 0 [CUA_S1_GRAPH]")(
-      "device", text()->value_name("cpu|N"), "cpu, or the number of the GPU; 0")(
-      "threads", text()->value_name("N"), "threads of the CPU library; 0 is all cores")(
-      "exit-on-device-failure", po::bool_switch(),
-      "stop with status 6 when the device is lost, so that a supervisor starts it again "
-      "[CUA_S1_EXIT_ON_DEVICE_FAILURE]")("help", "show this and stop")("version",
-                                                                       "show the version and stop");
+  for (const Setting &setting : kSettings) {
+    flags.add_options()(setting.flag, po::value<std::string>()->value_name(setting.takes),
+                        setting.what);
+  }
+  for (const Setting &setting : kSwitches) flags.add_options()(setting.flag, setting.what);
+  flags.add_options()("config", po::value<std::string>()->value_name("FILE"),
+                      "settings as lines of NAME = VALUE")("help", "show this and stop")(
+      "version", "show the version and stop");
   return flags;
+}
+
+// What a file of --config may hold.
+po::options_description file_description() {
+  po::options_description settings;
+  for (const Setting &setting : kSettings) {
+    settings.add_options()(setting.flag, po::value<std::string>());
+  }
+  for (const Setting &setting : kSwitches) {
+    settings.add_options()(setting.flag, po::value<std::string>());
+  }
+  return settings;
+}
+
+std::string variable_of(std::string_view flag) {
+  std::string name = "CUA_S1_";
+  for (const char c : flag) {
+    name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  }
+  return name;
 }
 
 // A whole number of `least` to `most`, or an error that names where it came from.
@@ -46,19 +90,96 @@ Number number(const std::string &source, const std::string &text, Number least, 
   return value;
 }
 
+std::chrono::milliseconds seconds(const std::string &source, const std::string &text) {
+  double value = -1;
+  const char *const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || at != end || !(value >= 0) || value > 86400) {
+    throw UsageError(source + " is \"" + text + "\"; seconds of 0 to 86400 are needed");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000)));
+}
+
+Device device_of(const std::string &source, const std::string &text) {
+  if (text == "cpu") return {true, 0};
+  try {
+    return {false, number<int32_t>(source, text, 0, 1023)};
+  } catch (const UsageError &) {
+    throw UsageError(source + " is \"" + text + "\"; cpu or the number of a GPU is needed");
+  }
+}
+
+std::vector<Device> devices_of(const std::string &source, const std::string &text) {
+  std::vector<Device> devices;
+  std::string part;
+  std::istringstream parts(text + ",");
+  while (std::getline(parts, part, ',')) devices.push_back(device_of(source, part));
+  const auto on_cpu = std::count_if(devices.begin(), devices.end(),
+                                    [](const Device &device) { return device.is_cpu; });
+  if (on_cpu != 0 && static_cast<size_t>(on_cpu) != devices.size()) {
+    throw UsageError(source + " is \"" + text +
+                     "\"; the CPU and GPUs have different libraries, and cannot be mixed");
+  }
+  return devices;
+}
+
+bool flag_of(const std::string &source, const std::string &text) {
+  if (text == "0" || text == "1") return text == "1";
+  throw UsageError(source + " is \"" + text + "\"; 0 or 1 is needed");
+}
+
+// Looks a setting up: the flag, then the variable, then the file. An empty variable is as good as
+// none.
+class Settings {
+ public:
+  Settings(const po::variables_map &given, const po::variables_map &file, std::string file_name)
+      : given_(given), file_(file), file_name_(std::move(file_name)) {}
+
+  // Sets source() to the name of where it was found.
+  std::optional<std::string> find(const std::string &flag, bool takes_value = true) {
+    if (given_.count(flag) != 0) {
+      source_ = "--" + flag;
+      return takes_value ? given_[flag].as<std::string>() : "1";
+    }
+    const std::string variable = variable_of(flag);
+    const char *const text = std::getenv(variable.c_str());
+    if (text != nullptr && *text != '\0') {
+      source_ = variable;
+      return text;
+    }
+    if (file_.count(flag) != 0) {
+      source_ = flag + " in " + file_name_;
+      return file_[flag].as<std::string>();
+    }
+    return std::nullopt;
+  }
+  const std::string &source() const { return source_; }
+
+ private:
+  const po::variables_map &given_, &file_;
+  std::string file_name_, source_;
+};
+
 }  // namespace
 
 std::string usage() {
   std::string text = "usage: cua-server --model DIR [options]\n\n";
   std::ostringstream flags;
   flags << description();
-  return text + flags.str() +
+  text += flags.str() +
+          "\nEvery option but the last three has a variable, CUA_S1_ and its name in capitals:";
+  const auto add = [&](const Setting &setting) { text += "\n  " + variable_of(setting.flag); };
+  for (const Setting &setting : kSettings) add(setting);
+  for (const Setting &setting : kSwitches) add(setting);
+  return text +
+         "\nA flag wins over its variable, a variable over --config.\n"
          "\nExit status: 0 stopped by a signal, 2 usage, 3 library refused, 4 model or device "
          "refused,\n5 cannot listen, 6 device failed.\n";
 }
 
 Options parse_options(int argc, const char *const *argv) {
-  po::variables_map given;
+  po::variables_map given, file;
+  std::string file_name;
   try {
     const auto style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -68,6 +189,11 @@ Options parse_options(int argc, const char *const *argv) {
                   .style(style)
                   .run(),
               given);
+    if (given.count("config") != 0) {
+      file_name = given["config"].as<std::string>();
+    } else if (const char *const text = std::getenv("CUA_S1_CONFIG"); text != nullptr) {
+      file_name = text;
+    }
   } catch (const po::error &error) {
     throw UsageError(error.what());
   }
@@ -75,58 +201,84 @@ Options parse_options(int argc, const char *const *argv) {
   options.help = given.count("help") != 0;
   options.version = given.count("version") != 0;
   if (options.help || options.version) return options;
-
-  // The flag's value, else the variable's; sets `source` to the name of the one taken. An empty
-  // variable is as good as none.
-  std::string source;
-  const auto value = [&](const char *flag, const char *variable) -> std::optional<std::string> {
-    if (flag != nullptr && given.count(flag) != 0) {
-      source = std::string("--") + flag;
-      return given[flag].as<std::string>();
+  if (!file_name.empty()) {
+    std::ifstream stream(file_name);
+    if (!stream) throw UsageError("--config " + file_name + " cannot be read");
+    try {
+      po::store(po::parse_config_file(stream, file_description()), file);
+    } catch (const po::error &error) {
+      throw UsageError(file_name + ": " + error.what());
     }
-    const char *const text = variable != nullptr ? std::getenv(variable) : nullptr;
-    if (text == nullptr || *text == '\0') return std::nullopt;
-    source = variable;
-    return text;
-  };
-  if (const auto model = value("model", "CUA_S1_MODEL")) options.model = *model;
+  }
+
+  Settings settings(given, file, file_name);
+  if (const auto model = settings.find("model")) options.model = *model;
   if (options.model.empty()) {
     throw UsageError("no model: give --model or CUA_S1_MODEL, the folder of a merged checkpoint");
   }
-  if (const auto host = value("host", "CUA_S1_HOST")) options.host = *host;
+  if (const auto host = settings.find("host")) options.host = *host;
   if (options.host.empty()) throw UsageError("--host is empty; an address is needed");
-  if (const auto port = value("port", "CUA_S1_PORT")) {
-    options.port = number<uint16_t>(source, *port, 0, 65535);
+  if (const auto port = settings.find("port")) {
+    options.port = number<uint16_t>(settings.source(), *port, 0, 65535);
   }
-  if (const auto file = value("cuda-lib", "CUA_S1_CUDA_LIB")) {
-    if (file->empty()) throw UsageError("--cuda-lib is empty; a file is needed");
-    options.cuda_lib = *file;
+  if (const auto library = settings.find("cuda-lib")) {
+    if (library->empty()) throw UsageError("--cuda-lib is empty; a file is needed");
+    options.cuda_lib = *library;
   }
-  if (const auto graph = value("graph", "CUA_S1_GRAPH")) {
+  if (const auto graph = settings.find("graph")) {
     if (*graph != "0" && *graph != "1" && *graph != "bucket") {
-      throw UsageError(source + " is \"" + *graph + "\"; 0, 1 or bucket is needed");
+      throw UsageError(settings.source() + " is \"" + *graph + "\"; 0, 1 or bucket is needed");
     }
     options.graph_mode = *graph == "0" ? 0 : *graph == "1" ? 1 : 2;
   }
-  if (const auto device = value("device", nullptr)) {
-    options.device_is_cpu = *device == "cpu";
-    if (!options.device_is_cpu) {
-      try {
-        options.device = number<int32_t>(source, *device, 0, 1023);
-      } catch (const UsageError &) {
-        throw UsageError("--device is \"" + *device + "\"; cpu or the number of a GPU is needed");
-      }
-    }
+  if (const auto device = settings.find("device")) {
+    options.devices = {device_of(settings.source(), *device)};
   }
-  if (const auto threads = value("threads", nullptr)) {
-    options.threads = number<uint32_t>(source, *threads, 0, 1024);
+  // --device on the command line wins over a list from elsewhere.
+  const bool one_wins = given.count("device") != 0 && given.count("devices") == 0;
+  if (const auto devices = settings.find("devices"); devices && !one_wins) {
+    options.devices = devices_of(settings.source(), *devices);
   }
-  options.exit_on_device_failure = given["exit-on-device-failure"].as<bool>();
-  if (const auto exit = value(nullptr, "CUA_S1_EXIT_ON_DEVICE_FAILURE")) {
-    if (*exit != "0" && *exit != "1") {
-      throw UsageError(source + " is \"" + *exit + "\"; 0 or 1 is needed");
+  if (const auto threads = settings.find("threads")) {
+    options.threads = number<uint32_t>(settings.source(), *threads, 0, 1024);
+  }
+  options.workers = 0;
+  if (const auto workers = settings.find("workers")) {
+    options.workers = number<uint32_t>(settings.source(), *workers, 0, 256);
+  }
+  if (options.workers == 0) {
+    options.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+  }
+  if (const auto batch = settings.find("batch")) {
+    if (*batch != "on" && *batch != "off") {
+      throw UsageError(settings.source() + " is \"" + *batch + "\"; on or off is needed");
     }
-    options.exit_on_device_failure = options.exit_on_device_failure || *exit == "1";
+    options.batch = *batch == "on";
+  }
+  if (const auto wait = settings.find("batch-wait-us")) {
+    options.batch_wait =
+        std::chrono::microseconds(number<uint32_t>(settings.source(), *wait, 0, 1'000'000));
+  }
+  if (const auto tokens = settings.find("max-batch-tokens")) {
+    options.max_batch_tokens = number<uint32_t>(settings.source(), *tokens, 0, 1u << 24);
+  }
+  if (const auto requests = settings.find("max-queue-requests")) {
+    options.max_queue_requests = number<uint64_t>(settings.source(), *requests, 1, 1u << 24);
+  }
+  if (const auto tokens = settings.find("max-queue-tokens")) {
+    options.max_queue_tokens = number<uint64_t>(settings.source(), *tokens, 1, uint64_t{1} << 40);
+  }
+  if (const auto limit = settings.find("request-timeout")) {
+    options.request_timeout = seconds(settings.source(), *limit);
+  }
+  if (const auto limit = settings.find("shutdown-timeout")) {
+    options.shutdown_timeout = seconds(settings.source(), *limit);
+  }
+  if (const auto exit = settings.find("exit-on-device-failure", false)) {
+    options.exit_on_device_failure = flag_of(settings.source(), *exit);
+  }
+  if (const auto check = settings.find("check", false)) {
+    options.check = flag_of(settings.source(), *check);
   }
   return options;
 }

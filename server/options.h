@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace cua_server {
 
-// A command line or environment that cannot be used; names the flag or variable, and the remedy.
+// A command line, environment or file of settings that cannot be used; names the flag or variable,
+// and the remedy.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+struct Device {
+  bool is_cpu = false;
+  int32_t ordinal = 0;  // of a GPU
 };
 
 struct Options {
@@ -18,14 +26,21 @@ struct Options {
   uint16_t port = 8000;
   std::string cuda_lib;  // empty: looked for
   uint32_t graph_mode = 0;
-  bool device_is_cpu = false;
-  int32_t device = 0;  // CUDA ordinal
-  uint32_t threads = 0;
+  std::vector<Device> devices{{}};  // one engine each; all CPU or none
+  uint32_t threads = 0;             // of the CPU library
+  uint32_t workers = 1;             // threads that parse and tokenise
   bool exit_on_device_failure = false;
+  bool batch = true;
+  std::chrono::microseconds batch_wait{};
+  uint32_t max_batch_tokens = 0;  // 0: the engine's
+  uint64_t max_queue_requests = 1024, max_queue_tokens = 4'000'000;
+  std::chrono::milliseconds request_timeout{};   // 0: none
+  std::chrono::milliseconds shutdown_timeout{};  // 0: none
+  bool check = false;
   bool help = false, version = false;
 };
 
-// A flag wins over its variable. Throws UsageError.
+// A flag wins over its variable, a variable over the file of --config. Throws UsageError.
 Options parse_options(int argc, const char *const *argv);
 std::string usage();
 

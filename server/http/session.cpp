@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/session.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <optional>
@@ -50,9 +55,10 @@ std::string message(unsigned version, bool head_request, const Reply &reply, boo
   text += std::to_string(reply.status);
   text += ' ';
   text += std::string_view(bhttp::obsolete_reason(static_cast<bhttp::status>(reply.status)));
-  text += "\r\nDate: " + date() + "\r\nContent-Type: application/json\r\nContent-Length: ";
+  text += "\r\nDate: " + date() + "\r\nContent-Type: " + reply.type + "\r\nContent-Length: ";
   text += std::to_string(reply.body.size());
   if (!reply.allow.empty()) text += "\r\nAllow: " + reply.allow;
+  text += reply.headers;
   if (!keep_alive) {
     text += "\r\nConnection: close";
   } else if (version < 11) {
@@ -159,9 +165,30 @@ asio::awaitable<bool> Session::exchange() {
     if (error) co_return false;
   }
   stream_.expires_never();
-  if (!reply) reply = co_await service_.decide(std::move(parser.get().body()));
+  if (!reply) {
+    const auto waiter = std::make_shared<Waiter>();
+    watch(waiter);
+    reply = co_await service_.decide(std::move(parser.get().body()), waiter);
+    waiter->stop_watching.emit(asio::cancellation_type::all);
+    if (waiter->gone || reply->drop) co_return false;
+  }
   const bool keep_alive = head.keep_alive() && !finishing_;
   co_return co_await send(head, std::move(*reply), keep_alive) && keep_alive;
+}
+
+// Notices while a decision is made that the client has closed its end. Whoever only shuts down its
+// sending half counts as gone: it looks the same.
+void Session::watch(const std::shared_ptr<Waiter> &waiter) {
+  const auto seen =
+      [waiter, fd = stream_.socket().native_handle()](const boost::system::error_code &error) {
+        if (error) return;
+        char byte;
+        // What has come is the next request of a pipeline, and its sender is there.
+        if (::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;
+        waiter->has_gone();
+      };
+  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+                              asio::bind_cancellation_slot(waiter->stop_watching.slot(), seen));
 }
 
 template <class Head>

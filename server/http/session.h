@@ -4,6 +4,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <memory>
 
 #include "http/service.h"
 
@@ -26,6 +27,7 @@ class Session {
   boost::asio::awaitable<bool> send(const Head &head, Reply reply, bool keep_alive);
   boost::asio::awaitable<bool> refuse(unsigned status, std::string_view detail);
   boost::asio::awaitable<void> linger();
+  void watch(const std::shared_ptr<Waiter> &waiter);
 
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;

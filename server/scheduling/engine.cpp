@@ -35,6 +35,7 @@ Engine::Engine(const Library &library, const EngineOptions &options) : library_(
   o.graph_mode = options.graph_mode;
   o.log = log_line;
   o.threads = options.threads;
+  o.max_batch_tokens = options.max_batch_tokens;
   o.prefix = options.prefix.data();
   o.prefix_length = options.prefix.size();
   Outcome outcome;
@@ -68,7 +69,10 @@ void Engine::describe() {
   if (tokens == nullptr || !tokens->is_number()) {
     throw EngineError(CUA_INTERNAL, "cua_engine_describe gave no max_prompt_tokens");
   }
-  max_prompt_tokens_ = tokens->to_number<uint64_t>();
+  max_prompt_tokens_ = max_batch_tokens_ = tokens->to_number<uint64_t>();
+  if (const auto *const batch = field("max_batch_tokens"); batch != nullptr && batch->is_number()) {
+    max_batch_tokens_ = batch->to_number<uint64_t>();
+  }
   if (const auto *const model = field("model"); model != nullptr && model->is_string()) {
     model_ = std::string(model->as_string());
   }
@@ -96,14 +100,14 @@ std::vector<uint32_t> Engine::tokenize(std::string_view text) const {
   return ids;
 }
 
-std::vector<cua_score> Engine::score(std::span<const Prompt> prompts) {
+std::vector<cua_score> Engine::score(std::span<const Prompt *const> prompts) {
   std::vector<cua_prompt> arguments(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     arguments[i] = {};
     arguments[i].struct_size = sizeof(cua_prompt);
-    arguments[i].n_options = prompts[i].n_options;
-    arguments[i].ids = prompts[i].ids.data();
-    arguments[i].n_ids = prompts[i].ids.size();
+    arguments[i].n_options = prompts[i]->n_options;
+    arguments[i].ids = prompts[i]->ids.data();
+    arguments[i].n_ids = prompts[i]->ids.size();
   }
   std::vector<cua_score> scores(prompts.size());
   for (cua_score &score : scores) score.struct_size = sizeof(cua_score);
@@ -112,6 +116,14 @@ std::vector<cua_score> Engine::score(std::span<const Prompt> prompts) {
                                        static_cast<uint32_t>(arguments.size()), scores.data(),
                                        &outcome.error));
   return scores;
+}
+
+cua_stats Engine::stats() const {
+  cua_stats stats{};
+  stats.struct_size = sizeof stats;
+  Outcome outcome;
+  outcome.check(library_.engine_stats(engine_, &stats, &outcome.error));
+  return stats;
 }
 
 }  // namespace cua_server::scheduling

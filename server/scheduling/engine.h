@@ -28,6 +28,7 @@ struct EngineOptions {
   int32_t device = 0;
   uint32_t graph_mode = 0;
   uint32_t threads = 0;
+  uint32_t max_batch_tokens = 0;
   std::string prefix;  // text that prompts begin with
 };
 
@@ -48,12 +49,14 @@ class Engine {
   std::optional<std::string> model() const { return model_; }  // the marker's id
   bool has_tokenizer() const { return has_tokenizer_; }
   uint64_t max_prompt_tokens() const { return max_prompt_tokens_; }
+  uint64_t max_batch_tokens() const { return max_batch_tokens_; }  // of one pass
   const std::string &device() const { return device_; }
 
   // Any thread.
   std::vector<uint32_t> tokenize(std::string_view text) const;
   // One score a prompt.
-  std::vector<cua_score> score(std::span<const Prompt> prompts);
+  std::vector<cua_score> score(std::span<const Prompt *const> prompts);
+  cua_stats stats() const;  // any thread
 
  private:
   void describe();
@@ -62,7 +65,7 @@ class Engine {
   cua_engine *engine_ = nullptr;
   std::optional<std::string> model_;
   bool has_tokenizer_ = false;
-  uint64_t max_prompt_tokens_ = 0;
+  uint64_t max_prompt_tokens_ = 0, max_batch_tokens_ = 0;
   std::string device_;
 };
 

@@ -1,30 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduling/scheduler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "telemetry/log.h"
 
 namespace cua_server::scheduling {
 
-Scheduler::Scheduler(Engine &engine, std::function<void()> device_lost)
-    : engine_(engine), device_lost_(std::move(device_lost)), thread_([this] { run(); }) {}
+// A job in the queue. Guarded by the scheduler's mutex.
+struct Scheduler::Pending {
+  uint64_t id = 0;
+  Job job;
+  size_t next = 0;     // prompt that no pass has taken
+  size_t running = 0;  // prompts in passes under way
+  bool dropped = false;
+  std::vector<cua_score> scores;
+  std::optional<EngineError> error;
+};
+
+struct Scheduler::Item {
+  std::shared_ptr<Pending> pending;
+  size_t index = 0;  // of the prompt in its job
+  std::optional<EngineError> error;
+  cua_score score{};
+};
+
+Scheduler::Scheduler(std::span<Engine *const> engines, const SchedulerOptions &options,
+                     std::function<void()> device_lost)
+    : options_(options), device_lost_(std::move(device_lost)) {
+  for (Engine *const engine : engines) {
+    threads_.emplace_back([this, engine] { run(*engine); });
+  }
+}
 
 Scheduler::~Scheduler() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  wake_.notify_one();
-  thread_.join();
+  wake_.notify_all();
+  for (std::thread &thread : threads_) thread.join();
 }
 
-void Scheduler::submit(Job job) {
+bool Scheduler::admit(uint64_t questions) {
+  const std::lock_guard lock(mutex_);
+  // One request alone is always taken, however many questions it has.
+  const uint64_t before = waiting_ + admitted_;
+  if (before != 0 &&
+      (before + questions > options_.queue_questions || waiting_tokens_ >= options_.queue_tokens)) {
+    return false;
+  }
+  admitted_ += questions;
+  return true;
+}
+
+void Scheduler::release(uint64_t questions) {
+  const std::lock_guard lock(mutex_);
+  admitted_ -= std::min(admitted_, questions);
+}
+
+uint64_t Scheduler::submit(Job job) {
+  auto pending = std::make_shared<Pending>();
+  pending->scores.resize(job.prompts.size());
+  pending->job = std::move(job);
+  uint64_t id;
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(job));
+    id = pending->id = ++last_id_;
+    const auto &prompts = pending->job.prompts;
+    admitted_ -= std::min<uint64_t>(admitted_, prompts.size());
+    waiting_ += prompts.size();
+    for (const Prompt &prompt : prompts) waiting_tokens_ += prompt.ids.size();
+    jobs_.push_back(std::move(pending));
   }
   wake_.notify_one();
+  return id;
+}
+
+// Takes a job out of the queue; what waited of it waits no more.
+void Scheduler::finish(std::list<std::shared_ptr<Pending>>::iterator at,
+                       std::vector<std::shared_ptr<Pending>> &finished) {
+  Pending &pending = **at;
+  for (; pending.next < pending.job.prompts.size(); ++pending.next) {
+    --waiting_;
+    waiting_tokens_ -= pending.job.prompts[pending.next].ids.size();
+  }
+  finished.push_back(*at);
+  jobs_.erase(at);
+}
+
+void Scheduler::cancel(uint64_t id) {
+  std::vector<std::shared_ptr<Pending>> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::find_if(jobs_.begin(), jobs_.end(),
+                                 [&](const auto &pending) { return pending->id == id; });
+    if (at == jobs_.end()) return;
+    (*at)->dropped = true;
+    if ((*at)->running != 0) return;  // whoever runs them settles it
+    finish(at, finished);
+  }
+  for (const auto &pending : finished) pending->job.done(Dropped::cancelled);
+}
+
+QueueState Scheduler::queue() const {
+  const std::lock_guard lock(mutex_);
+  return {waiting_ + admitted_, waiting_tokens_, rate_};
 }
 
 std::optional<std::string> Scheduler::device_failure() const {
@@ -32,36 +114,130 @@ std::optional<std::string> Scheduler::device_failure() const {
   return failure_;
 }
 
-void Scheduler::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    Result result;
-    bool lost = false;
-    try {
-      result = engine_.score(job.prompts);
-    } catch (const EngineError &error) {
-      result = error;
-    } catch (const std::exception &error) {
-      result = EngineError(CUA_INTERNAL, error.what());
+// A prompt of each job in turn, until the pass is full. The mutex is held.
+std::vector<Scheduler::Item> Scheduler::take(const Engine &engine) {
+  uint64_t limit = engine.max_batch_tokens();
+  if (options_.max_batch_tokens != 0) limit = std::min<uint64_t>(limit, options_.max_batch_tokens);
+  std::vector<Item> items;
+  uint64_t tokens = 0;
+  for (size_t passed_over = 0; passed_over < jobs_.size();) {
+    const std::shared_ptr<Pending> &pending = jobs_.front();
+    if (pending->dropped || pending->next == pending->job.prompts.size()) {
+      ++passed_over;
+    } else {
+      const uint64_t more = pending->job.prompts[pending->next].ids.size();
+      // Whoever does not fit is first in the next pass: nobody overtakes it.
+      if (!items.empty() && (!options_.batch || tokens + more > limit)) break;
+      tokens += more;
+      --waiting_;
+      waiting_tokens_ -= more;
+      ++pending->running;
+      items.push_back({pending, pending->next++, std::nullopt, {}});
+      passed_over = 0;
     }
-    if (const auto *const error = std::get_if<EngineError>(&result)) {
-      telemetry::log(
-          telemetry::Level::error,
-          "inference failed, code " + std::to_string(error->code()) + ": " + error->what());
-      if (error->code() == CUA_DEVICE_FAILED) {
-        const std::lock_guard failing(mutex_);
-        lost = !failure_;
-        if (lost) failure_ = error->what();
+    jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
+  }
+  return items;
+}
+
+// Scores the prompts of a pass together. Where that fails for another reason than the device, each
+// alone, so that one request's failure is its own.
+void Scheduler::score(Engine &engine, std::vector<Item> &items) {
+  const auto attempt = [&](std::span<Item> some) {
+    std::vector<const Prompt *> prompts;
+    for (const Item &item : some) prompts.push_back(&item.pending->job.prompts[item.index]);
+    std::optional<EngineError> error;
+    try {
+      const std::vector<cua_score> scores = engine.score(prompts);
+      for (size_t i = 0; i < some.size(); ++i) some[i].score = scores[i];
+      return true;
+    } catch (const EngineError &failure) {
+      error = failure;
+    } catch (const std::exception &failure) {
+      error = EngineError(CUA_INTERNAL, failure.what());
+    }
+    for (Item &item : some) item.error = error;
+    return false;
+  };
+  if (attempt(items)) return;
+  if (items.size() > 1 && items.front().error->code() != CUA_DEVICE_FAILED) {
+    for (Item &item : items) {
+      item.error.reset();
+      attempt({&item, 1});
+    }
+  }
+  for (const Item &item : items) {
+    if (!item.error) continue;
+    telemetry::log(
+        telemetry::Level::error,
+        "inference failed, code " + std::to_string(item.error->code()) + ": " + item.error->what());
+    if (item.error->code() == CUA_DEVICE_FAILED) break;  // the same for all of them
+  }
+}
+
+// Hands out what a pass gave.
+void Scheduler::settle(std::vector<Item> &items, double seconds) {
+  std::vector<std::shared_ptr<Pending>> finished;
+  bool lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const double now = static_cast<double>(items.size()) / std::max(seconds, 1e-6);
+    rate_ = rate_ == 0 ? now : 0.8 * rate_ + 0.2 * now;
+    for (Item &item : items) {
+      Pending &pending = *item.pending;
+      --pending.running;
+      if (item.error) {
+        if (item.error->code() == CUA_DEVICE_FAILED && !failure_) {
+          failure_ = item.error->what();
+          lost = true;
+        }
+        pending.error = std::move(item.error);
+      } else {
+        pending.scores[item.index] = item.score;
       }
     }
-    job.done(std::move(result));
-    job = {};  // what it held goes now, not while the next job waits
-    if (lost && device_lost_) device_lost_();
+    for (const Item &item : items) {
+      const Pending &pending = *item.pending;
+      const bool over = pending.next == pending.job.prompts.size() || pending.dropped ||
+                        pending.error.has_value();
+      if (pending.running != 0 || !over) continue;
+      const auto at = std::find(jobs_.begin(), jobs_.end(), item.pending);
+      if (at != jobs_.end()) finish(at, finished);
+    }
+  }
+  for (const auto &pending : finished) {
+    if (pending->dropped) {
+      pending->job.done(Dropped::cancelled);
+    } else if (pending->error) {
+      pending->job.done(*pending->error);
+    } else {
+      pending->job.done(std::move(pending->scores));
+    }
+  }
+  if (lost && device_lost_) device_lost_();
+}
+
+void Scheduler::run(Engine &engine) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stop_ || waiting_ != 0; });
+    if (waiting_ == 0) return;
+    if (options_.batch && options_.batch_wait.count() > 0 && !stop_) {
+      lock.unlock();
+      std::this_thread::sleep_for(options_.batch_wait);
+      lock.lock();
+    }
+    std::vector<Item> items = take(engine);
+    if (items.empty()) {  // another engine took it, or it was dropped
+      if (waiting_ != 0) wake_.wait_for(lock, std::chrono::milliseconds(1));
+      continue;
+    }
+    lock.unlock();
+    const auto began = Clock::now();
+    score(engine, items);
+    const std::chrono::duration<double> seconds = Clock::now() - began;
+    settle(items, seconds.count());
+    items.clear();  // what they held goes now, not while the next wait
     lock.lock();
   }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <variant>
@@ -15,41 +18,84 @@
 
 namespace cua_server::scheduling {
 
-// The scores of a job, or why there are none.
-using Result = std::variant<std::vector<cua_score>, EngineError>;
+enum class Dropped { cancelled };  // before it was finished, by who waited
 
-// Prompts that are scored together, in one call of the library.
+// The scores of a job, or why there are none.
+using Result = std::variant<std::vector<cua_score>, EngineError, Dropped>;
+
+// The prompts of one request.
 struct Job {
   std::vector<Prompt> prompts;
-  // Called once, on the scheduler's thread; must not throw or block.
+  // Called once, on a thread of the scheduler or of cancel(); must not throw or block.
   std::function<void(Result)> done;
 };
 
-// One engine's queue and the one thread that scores: first come, first served.
+struct SchedulerOptions {
+  bool batch = true;                       // several prompts a pass
+  uint32_t max_batch_tokens = 0;           // of a pass; 0: the engine's own limit
+  std::chrono::microseconds batch_wait{};  // for company, once a prompt is there
+  // What may wait beside the passes under way; a request that finds room is never refused later.
+  uint64_t queue_questions = 1024, queue_tokens = 4'000'000;
+};
+
+// What waits, and how fast it goes.
+struct QueueState {
+  uint64_t questions = 0, tokens = 0;
+  double questions_per_second = 0;  // of late; 0: not known yet
+};
+
+// The queue in front of one or more engines: one thread for each engine, one queue that owns its
+// state. A pass is what waits when an engine becomes free: a prompt of each request in turn, until
+// the pass is full. So a request of many questions holds nobody up.
 class Scheduler {
  public:
-  // device_lost is called once, on the scheduler's thread, after the failed job has been answered.
-  explicit Scheduler(Engine &engine, std::function<void()> device_lost = {});
+  // device_lost is called once, on a thread of the scheduler, after the failed jobs have been
+  // answered. The engines must be of one model.
+  Scheduler(std::span<Engine *const> engines, const SchedulerOptions &options,
+            std::function<void()> device_lost = {});
   // Finishes what is queued.
   ~Scheduler();
   Scheduler(const Scheduler &) = delete;
   Scheduler &operator=(const Scheduler &) = delete;
 
-  void submit(Job job);
+  // Takes room for a request of so many questions, before anything is spent on it; false: the queue
+  // is full. What was admitted is submitted or released.
+  bool admit(uint64_t questions);
+  void release(uint64_t questions);
+  // Gives a number for cancel(). The questions of the job were admitted.
+  uint64_t submit(Job job);
+  // Drops what has not begun. The job's done() gets Dropped, at once or when its running prompts
+  // are through. Nothing happens where the job is finished.
+  void cancel(uint64_t id);
+
+  QueueState queue() const;
   // Why the device is lost for good; nullopt while it is not.
   std::optional<std::string> device_failure() const;
 
  private:
-  void run();
+  using Clock = std::chrono::steady_clock;
+  struct Pending;
+  struct Item;  // a prompt of a pass
 
-  Engine &engine_;
+  void run(Engine &engine);
+  std::vector<Item> take(const Engine &engine);
+  void score(Engine &engine, std::vector<Item> &items);
+  void settle(std::vector<Item> &items, double seconds);
+  void finish(std::list<std::shared_ptr<Pending>>::iterator at,
+              std::vector<std::shared_ptr<Pending>> &finished);
+
+  SchedulerOptions options_;
   std::function<void()> device_lost_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job> queue_;
+  std::list<std::shared_ptr<Pending>> jobs_;  // whose turn it is first
+  uint64_t last_id_ = 0;
+  uint64_t admitted_ = 0;                      // questions that hold room and are not submitted yet
+  uint64_t waiting_ = 0, waiting_tokens_ = 0;  // prompts that no pass has taken
+  double rate_ = 0;                            // questions a second, smoothed
   std::optional<std::string> failure_;
   bool stop_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace cua_server::scheduling

@@ -10,6 +10,8 @@
 //   CUA_FAKE_MODEL          the model id; none otherwise
 //   CUA_FAKE_CALL_US        microseconds that a call of cua_score_prompts takes ...
 //   CUA_FAKE_PROMPT_US      ... and those for each of its prompts
+//   CUA_FAKE_LOAD_US        microseconds that cua_engine_create takes
+//   CUA_FAKE_CALLS          file that gets a line for each call: the number of its prompts
 //   CUA_FAKE_FAIL           prompts that contain CUA_FAKE_FAIL_TEXT (or all) give this code
 //   CUA_FAKE_FAIL_AFTER     calls that succeed before any fails
 #include <algorithm>
@@ -70,6 +72,7 @@ CUA_API const char *cua_build_info(void) { return "{\"version\":\"0\",\"backend\
 CUA_API int32_t cua_engine_create(const cua_engine_options *options, cua_engine **engine,
                                   cua_error *error) {
   *engine = nullptr;
+  std::this_thread::sleep_for(std::chrono::microseconds(number("CUA_FAKE_LOAD_US")));
   if (const long code = number("CUA_FAKE_CREATE")) {
     return give(error, static_cast<int32_t>(code), "the fake library refuses to open");
   }
@@ -86,12 +89,11 @@ CUA_API void cua_engine_destroy(cua_engine *engine) { delete engine; }
 CUA_API int32_t cua_engine_describe(const cua_engine *, char *json, uint64_t capacity,
                                     uint64_t *needed, cua_error *error) {
   const char *const model = std::getenv("CUA_FAKE_MODEL");
-  const std::string text = std::string("{\"model\":") +
-                           (model != nullptr ? "\"" + std::string(model) + "\"" : "null") +
-                           ",\"tokenizer\":" +
-                           (std::getenv("CUA_FAKE_NO_TOKENIZER") != nullptr ? "false" : "true") +
-                           ",\"max_prompt_tokens\":16384,\"vocabulary\":256,\"backend\":\"fake\","
-                           "\"device\":\"none\"}";
+  const std::string text =
+      std::string("{\"model\":") + (model != nullptr ? "\"" + std::string(model) + "\"" : "null") +
+      ",\"tokenizer\":" + (std::getenv("CUA_FAKE_NO_TOKENIZER") != nullptr ? "false" : "true") +
+      ",\"max_prompt_tokens\":16384,\"vocabulary\":256,\"backend\":\"fake\","
+      "\"device\":\"none\"}";
   *needed = text.size();
   if (text.size() > capacity) return give(error, CUA_BUFFER_TOO_SMALL, "too small");
   std::memcpy(json, text.data(), text.size());
@@ -109,14 +111,20 @@ CUA_API int32_t cua_tokenize(const cua_engine *, const char *text, uint64_t leng
 CUA_API int32_t cua_score_prompts(cua_engine *engine, const cua_prompt *prompts, uint32_t n,
                                   cua_score *scores, cua_error *error) {
   const std::lock_guard lock(engine->scoring);
+  if (const char *const path = std::getenv("CUA_FAKE_CALLS")) {
+    if (std::FILE *const file = std::fopen(path, "a")) {
+      std::fprintf(file, "%u\n", n);
+      std::fclose(file);
+    }
+  }
   const long pause = number("CUA_FAKE_CALL_US") + number("CUA_FAKE_PROMPT_US") * long{n};
   if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));
   const long fail = number("CUA_FAKE_FAIL");
   if (fail != 0 && engine->calls >= static_cast<uint64_t>(number("CUA_FAKE_FAIL_AFTER"))) {
     const char *const text = std::getenv("CUA_FAKE_FAIL_TEXT");
     for (uint32_t i = 0; i < n; ++i) {
-      std::vector<uint32_t> wanted = text != nullptr ? ids_of(text, std::strlen(text))
-                                                     : std::vector<uint32_t>{};
+      std::vector<uint32_t> wanted =
+          text != nullptr ? ids_of(text, std::strlen(text)) : std::vector<uint32_t>{};
       const uint32_t *const end = prompts[i].ids + prompts[i].n_ids;
       if (std::search(prompts[i].ids, end, wanted.begin(), wanted.end()) != end) {
         return give(error, static_cast<int32_t>(fail), "the fake library fails, a secret cause");

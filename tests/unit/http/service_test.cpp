@@ -11,8 +11,10 @@ namespace {
 struct Worker {
   Library library{CUA_FAKE_LIBRARY};
   scheduling::Engine engine{library, {}};
-  scheduling::Scheduler scheduler{engine};
-  http::Service service{engine, scheduler};
+  scheduling::Engine *engines[1] = {&engine};
+  scheduling::Scheduler scheduler{engines, {}};
+  http::Service service{{}};
+  Worker() { service.is_ready(engine, scheduler); }
 };
 
 unsigned status(const http::Service &service, const char *method, const char *target) {
@@ -32,7 +34,7 @@ TEST_CASE("routes") {
     CHECK(status(service, "GET", target) == 405);
     CHECK(service.route("GET", target)->allow == "POST");
   }
-  for (const char *target : {"/health", "/health?a=b", "http://host/health"}) {
+  for (const char *target : {"/health", "/health?a=b", "http://host/health", "/livez", "/readyz"}) {
     CAPTURE(target);
     CHECK(status(service, "GET", target) == 200);
     CHECK(status(service, "HEAD", target) == 405);
@@ -48,6 +50,19 @@ TEST_CASE("routes") {
   }
 }
 
+TEST_CASE("while the model loads") {
+  http::Service service({});
+  CHECK(service.route("GET", "/health")->status == 503);
+  CHECK(service.route("GET", "/health")->body == "{\"status\":\"loading\"}");
+  CHECK(service.route("GET", "/readyz")->status == 503);
+  CHECK(service.route("GET", "/livez")->status == 200);
+  const auto busy = service.route("POST", "/v1/systemone");
+  REQUIRE(busy);
+  CHECK(busy->status == 503);
+  CHECK(busy->headers.find("Retry-After: ") != std::string::npos);
+  CHECK(service.route("GET", "/v1/systemone")->status == 405);
+}
+
 TEST_CASE("health while draining") {
   Worker worker;
   CHECK(worker.service.route("GET", "/health")->body ==
@@ -55,4 +70,6 @@ TEST_CASE("health while draining") {
   worker.service.start_draining();
   CHECK(worker.service.route("GET", "/health")->status == 503);
   CHECK(worker.service.route("GET", "/health")->body == "{\"status\":\"draining\"}");
+  CHECK(worker.service.route("GET", "/readyz")->status == 503);
+  CHECK(worker.service.route("GET", "/livez")->status == 200);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <future>
+#include <memory>
 
 #include "catch.h"
 
@@ -14,6 +15,7 @@ using scheduling::Job;
 using scheduling::Prompt;
 using scheduling::Result;
 using scheduling::Scheduler;
+using scheduling::SchedulerOptions;
 
 namespace {
 
@@ -35,6 +37,11 @@ const Library &library() {
 }
 
 Prompt prompt(uint32_t sum, uint32_t options) { return {{sum}, options}; }
+
+std::unique_ptr<Scheduler> scheduler_of(Engine &engine, const SchedulerOptions &options = {}) {
+  Engine *const engines[] = {&engine};
+  return std::make_unique<Scheduler>(engines, options);
+}
 
 int32_t code_of(const Result &result) {
   const auto *const error = std::get_if<EngineError>(&result);
@@ -82,7 +89,8 @@ TEST_CASE("an engine that does not open") {
 
 TEST_CASE("jobs are answered, each with its own scores") {
   Engine engine(library(), {});
-  Scheduler scheduler(engine);
+  const auto scheduler_owner = scheduler_of(engine);
+  Scheduler &scheduler = *scheduler_owner;
   const Result result = run(scheduler, {prompt(7, 5), prompt(3, 26), prompt(9, 1)});
   const auto &scores = std::get<std::vector<cua_score>>(result);
   REQUIRE(scores.size() == 3);
@@ -94,7 +102,8 @@ TEST_CASE("jobs are answered, each with its own scores") {
 
 TEST_CASE("first come, first served, from many threads") {
   Engine engine(library(), {});
-  Scheduler scheduler(engine);
+  const auto scheduler_owner = scheduler_of(engine);
+  Scheduler &scheduler = *scheduler_owner;
   std::vector<int> order;  // written on the scheduler's thread alone
   std::promise<void> last;
   const Variable slow("CUA_FAKE_CALL_US", "2000");
@@ -124,7 +133,8 @@ TEST_CASE("first come, first served, from many threads") {
 
 TEST_CASE("a failed job fails alone; a lost device stays lost") {
   Engine engine(library(), {});
-  Scheduler scheduler(engine);
+  const auto scheduler_owner = scheduler_of(engine);
+  Scheduler &scheduler = *scheduler_owner;
   {
     const Variable fail("CUA_FAKE_FAIL", "10");
     CHECK(code_of(run(scheduler, {prompt(1, 2)})) == CUA_NOT_FINITE);
@@ -139,12 +149,134 @@ TEST_CASE("a failed job fails alone; a lost device stays lost") {
   CHECK(scheduler.device_failure()->find("secret cause") != std::string::npos);
 }
 
+TEST_CASE("what waits together is scored together, up to the limit of a pass") {
+  Engine engine(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  for (const auto &[options, passes] : {std::pair<SchedulerOptions, uint64_t>{{}, 2},
+                                        {{.batch = false}, 13},
+                                        {{.max_batch_tokens = 4}, 4}}) {
+    const uint64_t before = engine.stats().forwards;
+    std::atomic<int> done{0};
+    {
+      const auto scheduler = scheduler_of(engine, options);
+      scheduler->submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // that one is on its way
+      for (int i = 0; i < 12; ++i) scheduler->submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+    }
+    CHECK(done == 13);
+    CHECK(engine.stats().forwards - before == passes);
+  }
+}
+
+TEST_CASE("a request of many questions holds nobody up") {
+  Engine engine(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "3000");
+  for (const bool batch : {true, false}) {
+    std::vector<int> order;
+    {
+      const auto scheduler = scheduler_of(engine, {.batch = batch, .max_batch_tokens = 4});
+      scheduler->submit(
+          {std::vector<Prompt>(64, prompt(1, 2)), [&](Result) { order.push_back(0); }});
+      for (int i = 1; i <= 3; ++i) {
+        scheduler->submit({{prompt(1, 2)}, [&, i](Result) { order.push_back(i); }});
+      }
+    }
+    CHECK(order == std::vector<int>{1, 2, 3, 0});
+  }
+}
+
+TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
+  Engine engine(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  const uint64_t before = engine.stats().prompts;
+  std::atomic<int> dropped{0}, answered{0};
+  {
+    const auto scheduler = scheduler_of(engine);
+    const auto count = [&](Result result) {
+      ++(std::holds_alternative<scheduling::Dropped>(result) ? dropped : answered);
+    };
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < 50; ++i) {
+      ids.push_back(scheduler->submit({{prompt(1, 2), prompt(2, 2)}, count}));
+      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (i != 20) scheduler->cancel(ids[i]);
+    }
+    scheduler->cancel(12345);
+    CHECK(dropped == 48);  // the first is on its way
+    CHECK(scheduler->queue().questions == 2);
+    CHECK(scheduler->queue().tokens == 2);
+  }
+  CHECK(dropped == 49);
+  CHECK(answered == 1);
+  CHECK(engine.stats().prompts - before == 4);
+}
+
+TEST_CASE("admission: questions and tokens that wait are bounded") {
+  Engine engine(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "50000");
+  const auto scheduler = scheduler_of(engine, {.queue_questions = 10, .queue_tokens = 20});
+  CHECK(scheduler->admit(64));  // alone, however many
+  CHECK(!scheduler->admit(1));
+  scheduler->release(64);
+  CHECK(scheduler->admit(6));
+  CHECK(scheduler->admit(4));
+  CHECK(!scheduler->admit(1));
+  scheduler->release(10);
+  CHECK(scheduler->queue().questions == 0);
+  std::promise<void> last;
+  CHECK(scheduler->admit(1));
+  scheduler->submit({{prompt(1, 2)}, [](Result) {}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(scheduler->admit(1));
+  scheduler->submit({{{std::vector<uint32_t>(30, 1), 2}}, [&](Result) { last.set_value(); }});
+  CHECK(!scheduler->admit(1));  // 30 tokens wait
+  last.get_future().wait();
+  CHECK(scheduler->admit(1));
+  CHECK(scheduler->queue().questions_per_second > 0);
+}
+
+TEST_CASE("a pass that fails is tried prompt by prompt") {
+  Engine engine(library(), {});
+  const auto scheduler = scheduler_of(engine);
+  const Variable slow("CUA_FAKE_CALL_US", "5000"), fail("CUA_FAKE_FAIL", "10"),
+      text("CUA_FAKE_FAIL_TEXT", "ZZZZ");
+  std::vector<int32_t> codes(9);
+  std::atomic<int> done{0};
+  for (size_t i = 0; i < codes.size(); ++i) {
+    scheduler->submit({{prompt(i == 4 ? 'Z' : 1, 2)}, [&, i](Result result) {
+                         codes[i] = code_of(result);
+                         ++done;
+                       }});
+  }
+  while (done != 9) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (size_t i = 0; i < codes.size(); ++i) {
+    CHECK(codes[i] == (i == 4 ? int32_t{CUA_NOT_FINITE} : int32_t{CUA_OK}));
+  }
+}
+
+TEST_CASE("several engines share one queue") {
+  Engine a(library(), {}), b(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "5000");
+  Engine *const engines[] = {&a, &b};
+  std::atomic<int> done{0};
+  {
+    Scheduler scheduler(engines, {.batch = false});
+    for (int i = 0; i < 20; ++i) scheduler.submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+  }
+  CHECK(done == 20);
+  CHECK(a.stats().forwards > 0);
+  CHECK(b.stats().forwards > 0);
+}
+
 TEST_CASE("the end waits for what is queued") {
   Engine engine(library(), {});
   const Variable slow("CUA_FAKE_CALL_US", "1000");
   std::atomic<int> done{0};
   {
-    Scheduler scheduler(engine);
+    const auto scheduler_owner = scheduler_of(engine);
+    Scheduler &scheduler = *scheduler_owner;
     for (int i = 0; i < 30; ++i) scheduler.submit({{prompt(1, 2)}, [&](Result) { ++done; }});
   }
   CHECK(done == 30);

@@ -2,7 +2,9 @@
 // The command line and the environment; lifecycle.py tries the same through the program.
 #include "options.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <vector>
 
 #include "catch.h"
@@ -13,9 +15,11 @@ using cua_server::UsageError;
 
 namespace {
 
-constexpr const char *kVariables[] = {"CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT",
-                                      "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH",
-                                      "CUA_S1_EXIT_ON_DEVICE_FAILURE"};
+constexpr const char *kVariables[] = {"CUA_S1_MODEL",   "CUA_S1_HOST",
+                                      "CUA_S1_PORT",    "CUA_S1_CUDA_LIB",
+                                      "CUA_S1_GRAPH",   "CUA_S1_EXIT_ON_DEVICE_FAILURE",
+                                      "CUA_S1_CONFIG",  "CUA_S1_BATCH",
+                                      "CUA_S1_DEVICES", "CUA_S1_DEVICE"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -54,9 +58,19 @@ TEST_CASE("defaults") {
   CHECK(options.port == 8000);
   CHECK(options.cuda_lib.empty());
   CHECK(options.graph_mode == 0);
-  CHECK(!options.device_is_cpu);
-  CHECK(options.device == 0);
+  REQUIRE(options.devices.size() == 1);
+  CHECK(!options.devices[0].is_cpu);
+  CHECK(options.devices[0].ordinal == 0);
   CHECK(options.threads == 0);
+  CHECK(options.workers >= 1);
+  CHECK(options.batch);
+  CHECK(options.batch_wait.count() == 0);
+  CHECK(options.max_batch_tokens == 0);
+  CHECK(options.max_queue_requests == 1024);
+  CHECK(options.max_queue_tokens == 4'000'000);
+  CHECK(options.request_timeout.count() == 0);
+  CHECK(options.shutdown_timeout.count() == 0);
+  CHECK(!options.check);
 }
 
 TEST_CASE("every flag, and every variable") {
@@ -66,9 +80,9 @@ TEST_CASE("every flag, and every variable") {
   CHECK(flags.port == 0);
   CHECK(flags.cuda_lib == "l");
   CHECK(flags.graph_mode == 1);
-  CHECK(flags.device == 3);
+  CHECK(flags.devices[0].ordinal == 3);
   CHECK(flags.threads == 5);
-  CHECK(parse({"--model", "m", "--device", "cpu"}).device_is_cpu);
+  CHECK(parse({"--model", "m", "--device", "cpu"}).devices[0].is_cpu);
   CHECK(parse({"--model", "m", "--graph", "bucket"}).graph_mode == 2);
   const Options variables = parse({}, {{"CUA_S1_MODEL", "m"},
                                        {"CUA_S1_HOST", "h"},
@@ -80,6 +94,59 @@ TEST_CASE("every flag, and every variable") {
   CHECK(variables.port == 65535);
   CHECK(variables.cuda_lib == "l");
   CHECK(variables.graph_mode == 1);
+}
+
+TEST_CASE("the worker's own settings, from the line, the environment and a file") {
+  const std::string path = "cua_options_test.ini";
+  const auto write = [&](const std::string &text) { std::ofstream(path) << text; };
+  write(
+      "# a comment\nmodel = from the file\nport = 7\nbatch = off\nrequest-timeout = 1.5\n"
+      "devices = 0,1,2\nexit-on-device-failure = 1\nmax-queue-requests = 9\n");
+  const Options file = parse({"--config", path.c_str()});
+  CHECK(file.model == "from the file");
+  CHECK(file.port == 7);
+  CHECK(!file.batch);
+  CHECK(file.request_timeout.count() == 1500);
+  CHECK(file.devices.size() == 3);
+  CHECK(file.devices[2].ordinal == 2);
+  CHECK(file.exit_on_device_failure);
+  CHECK(file.max_queue_requests == 9);
+  CHECK(parse({"--config", path.c_str()}, {{"CUA_S1_PORT", "8"}}).port == 8);
+  CHECK(parse({"--config", path.c_str(), "--port", "9"}, {{"CUA_S1_PORT", "8"}}).port == 9);
+  CHECK(parse({"--config", path.c_str(), "--device", "cpu"}).devices.size() == 1);
+  CHECK(parse({}, {{"CUA_S1_CONFIG", path.c_str()}}).port == 7);
+  write("model = m\nport = high\n");
+  CHECK(refusal({"--config", path.c_str()}).find("port in " + path) != std::string::npos);
+  write("model = m\ncolour = red\n");
+  CHECK(refusal({"--config", path.c_str()}).find("colour") != std::string::npos);
+  std::remove(path.c_str());
+  CHECK(refusal({"--config", path.c_str()}).find(path) != std::string::npos);
+
+  const Options flags =
+      parse({"--model", "m", "--batch-wait-us", "50", "--max-batch-tokens", "100", "--workers", "3",
+             "--max-queue-tokens", "5", "--shutdown-timeout", "2", "--check"});
+  CHECK(flags.batch_wait.count() == 50);
+  CHECK(flags.max_batch_tokens == 100);
+  CHECK(flags.workers == 3);
+  CHECK(flags.max_queue_tokens == 5);
+  CHECK(flags.shutdown_timeout.count() == 2000);
+  CHECK(flags.check);
+  CHECK(parse({"--model", "m"}, {{"CUA_S1_BATCH", "off"}}).batch == false);
+  CHECK(parse({"--model", "m"}, {{"CUA_S1_DEVICES", "cpu,cpu"}}).devices.size() == 2);
+  for (const auto &[flag, value] : {std::pair<const char *, const char *>{"--batch", "yes"},
+                                    {"--devices", "cpu,0"},
+                                    {"--devices", ""},
+                                    {"--devices", "0,"},
+                                    {"--request-timeout", "-1"},
+                                    {"--request-timeout", "soon"},
+                                    {"--max-queue-requests", "0"},
+                                    {"--batch-wait-us", "1s"},
+                                    {"--shutdown-timeout", "nan"},
+                                    {"--max-batch-tokens", "-1"},
+                                    {"--workers", "257"}}) {
+    CAPTURE(flag, value);
+    CHECK(refusal({"--model", "m", flag, value}).find(flag) != std::string::npos);
+  }
 }
 
 TEST_CASE("a flag wins over its variable, and hides that it is wrong") {
@@ -128,6 +195,7 @@ TEST_CASE("help and version need nothing else") {
   CHECK(parse({"--help"}).help);
   CHECK(parse({"--version"}).version);
   for (const char *variable : kVariables) {
+    if (std::string(variable) == "CUA_S1_CONFIG") continue;
     CHECK(cua_server::usage().find(variable) != std::string::npos);
   }
 }
