@@ -86,7 +86,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path &folder,
     const std::string path = (folder / name).string();
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) fail(path, "create the file");
-    shards_.push_back({path, fd});
+    shards_.push_back({path, fd, std::make_unique<std::mutex>()});
     write_all(fd, path, 0, std::as_bytes(std::span(head)));
     if (::ftruncate(fd, static_cast<off_t>(head.size() + offset)) != 0) fail(path, "set its size");
     offset = head.size();
@@ -102,7 +102,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path &folder,
     const std::string path = (folder / "model.safetensors.index.json").string();
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) fail(path, "create the file");
-    shards_.push_back({path, fd});
+    shards_.push_back({path, fd, std::make_unique<std::mutex>()});
     write_all(fd, path, 0, std::as_bytes(std::span(text)));
   }
 }
@@ -115,6 +115,9 @@ void SafetensorsWriter::write(size_t index, uint64_t offset,
                               std::span<const std::byte> data) const {
   const Place &place = places_.at(index);
   const Shard &shard = shards_[place.shard];
+  // The system lets one thread at a time write to a file, and the others spin: with two threads
+  // half of a large merge's time went there.
+  const std::lock_guard lock(*shard.mutex);
   write_all(shard.fd, shard.path, place.offset + offset, data);
 }
 

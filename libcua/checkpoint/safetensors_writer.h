@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +41,7 @@ class SafetensorsWriter {
   struct Shard {
     std::string path;
     int fd;
+    std::unique_ptr<std::mutex> mutex;  // of its writers
   };
   struct Place {
     size_t shard;

@@ -2,6 +2,7 @@
 #include "checkpoint/staging.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,7 +30,7 @@ void sync_entry(const fs::path &path) {
 }  // namespace
 
 Staging::Staging(const fs::path &target, Existing existing)
-    : target_(fs::absolute(target).lexically_normal()) {
+    : target_(fs::absolute(target).lexically_normal()), existing_(existing) {
   if (!target_.has_filename()) target_ = target_.parent_path();
   if (fs::exists(fs::symlink_status(target_))) {
     std::error_code error;
@@ -58,24 +59,33 @@ void Staging::sync() const {
 }
 
 void Staging::commit() {
-  if (fs::exists(target_) && !fs::is_empty(target_)) {
-    fs::path old = target_;
-    old += ".replaced-" + std::to_string(::getpid());
-    fs::rename(target_, old);
-    std::error_code error;
-    fs::rename(path_, target_, error);
-    if (error) {
-      fs::rename(old, target_);
-      throw fs::filesystem_error("cannot take its place", path_, target_, error);
-    }
+  std::error_code error;
+  fs::rename(path_, target_, error);  // in the place of an empty folder, too
+  if (!error) {
     path_.clear();
     sync_entry(target_.parent_path());
-    fs::remove_all(old, error);
     return;
   }
-  fs::rename(path_, target_);  // in the place of an empty folder, too
+  if (existing_ == Existing::refuse) {
+    throw fs::filesystem_error("cannot take its place", path_, target_, error);
+  }
+  // The two change places at once: nobody ever finds none. The old one then goes with this object.
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_entry(target_.parent_path());
+    return;
+  }
+  // File systems that cannot exchange.
+  fs::path old = target_;
+  old += ".replaced-" + std::to_string(::getpid());
+  fs::rename(target_, old);
+  fs::rename(path_, target_, error);
+  if (error) {
+    fs::rename(old, target_);
+    throw fs::filesystem_error("cannot take its place", path_, target_, error);
+  }
   path_.clear();
   sync_entry(target_.parent_path());
+  fs::remove_all(old, error);
 }
 
 }  // namespace cua::checkpoint

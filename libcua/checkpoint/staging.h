@@ -25,6 +25,7 @@ class Staging {
 
  private:
   std::filesystem::path target_, path_;
+  Existing existing_;
 };
 
 }  // namespace cua::checkpoint

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <mutex>
 
 #include "checkpoint/checkpoint.h"
@@ -152,7 +153,7 @@ std::vector<fs::path> files_of(const fs::path &folder, std::initializer_list<con
 }
 
 struct Hashes {
-  json::object base, adapter, output;
+  std::map<std::string, json::value> base, adapter, output;  // sorted: not as threads end
 };
 
 // SHA-256 of every file, several at a time, the largest first.
@@ -160,13 +161,14 @@ Hashes hash_all(const std::vector<fs::path> &base, const std::vector<fs::path> &
                 const std::vector<fs::path> &output, size_t threads) {
   struct Job {
     fs::path path;
-    json::object *into;
+    std::map<std::string, json::value> *into;
     uint64_t size;
   };
   Hashes hashes;
   std::vector<Job> jobs;
   uint64_t all = 0;
-  const auto add = [&](const std::vector<fs::path> &files, json::object *into) {
+  const auto add = [&](const std::vector<fs::path> &files,
+                       std::map<std::string, json::value> *into) {
     for (const fs::path &file : files) {
       jobs.push_back({file, into, fs::file_size(file)});
       all += jobs.back().size;
@@ -197,6 +199,27 @@ std::string model_id(const MergeOptions &options, const std::string &revision) {
 
 bool is_revision(const std::string &text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+json::object to_json(const std::map<std::string, json::value> &files) {
+  json::object object;
+  for (const auto &[name, about] : files) object[name] = about;
+  return object;
+}
+
+// Throws where the folder to be made is, holds or lies within one that is read: replacing it would
+// remove what the merge was made from.
+void check_apart(const fs::path &out, const fs::path &input) {
+  const auto real = [](const fs::path &folder) {
+    const fs::path path = fs::weakly_canonical(fs::absolute(folder));
+    return path.has_filename() ? path : path.parent_path();
+  };
+  const fs::path a = real(out), b = real(input);
+  const auto [end_a, end_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  if (end_a == a.end() || end_b == b.end()) {
+    throw Error(CUA_INVALID_ARGUMENT, out.string() + ": is, holds or lies within " +
+                                          input.string() + ", which is read; name another folder");
+  }
 }
 
 json::value or_null(const std::string &text) {
@@ -234,6 +257,8 @@ Merged merge(const MergeOptions &options) try {
   const auto warn = [&](const std::string &line) {
     if (options.warn) options.warn(line);
   };
+  check_apart(options.out, options.base);
+  check_apart(options.out, options.adapter);
   if (checkpoint::has_entry(options.base / checkpoint::kMarkerFile)) {
     throw Error(CUA_BAD_MODEL, options.base.string() + ": is a merged folder already (it has " +
                                    checkpoint::kMarkerFile + "); give the base model's folder");
@@ -303,7 +328,7 @@ Merged merge(const MergeOptions &options) try {
     checkpoint::run_on_workers(blocks.size(), options.threads, [&](size_t b) {
       const Block &block = blocks[b];
       const checkpoint::OutputTensor &tensor = writer.tensors()[block.tensor];
-      std::vector<std::byte> data;
+      thread_local std::vector<std::byte> data;  // kept: fresh pages cost as much as the merge
       make_rows(*sources[block.tensor], tensor.dtype, block.first, block.count, block.width,
                 tensor.name, data);
       writer.write(block.tensor, block.first * block.width * backend::size_of(tensor.dtype), data);
@@ -351,9 +376,9 @@ Merged merge(const MergeOptions &options) try {
       {"tool", "cua-export"},
       {"tool_version", CUA_VERSION},
       {"transformers_bf16", options.transformers_bf16},
-      {"base", {{"revision", or_null(base_revision)}, {"files", hashes.base}}},
-      {"adapter", {{"revision", or_null(adapter_revision)}, {"files", hashes.adapter}}},
-      {"files", hashes.output}};
+      {"base", {{"revision", or_null(base_revision)}, {"files", to_json(hashes.base)}}},
+      {"adapter", {{"revision", or_null(adapter_revision)}, {"files", to_json(hashes.adapter)}}},
+      {"files", to_json(hashes.output)}};
   if (const std::string id = model_id(options, adapter_revision); !id.empty()) marker["model"] = id;
   write_text(folder / checkpoint::kMarkerFile, json::serialize(marker) + "\n");
   Progress syncing("", 0);

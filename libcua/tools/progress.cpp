@@ -22,6 +22,9 @@ void catch_stop_signals() {
       std::signal(signal, SIG_IGN);
     }
   }
+  // A file beyond the limit of the process (ulimit -f) is an error like a full disk, so that what
+  // was written is removed.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool stop_asked() { return stop_signal != 0; }

@@ -15,7 +15,8 @@ class Stopped : public std::exception {
   const char *what() const noexcept override { return "stopped by a signal"; }
 };
 
-// From here on SIGINT and SIGTERM only ask for an end, unless they are ignored (nohup).
+// From here on SIGINT, SIGTERM and SIGHUP only ask for an end, unless they are ignored (nohup), and
+// a file that may not grow is an error.
 void catch_stop_signals();
 // Whether one has come.
 bool stop_asked();
@@ -23,8 +24,8 @@ bool stop_asked();
 [[noreturn]] void raise_again();
 
 // How far a piece of work has come, on the standard error stream: a line that is drawn over on a
-// terminal, with rate and time left; elsewhere a plain line for every tenth that takes longer than a
-// second. Thread safe.
+// terminal, with rate and time left; elsewhere a plain line for every tenth that takes longer than
+// a second. Thread safe.
 class Progress {
  public:
   // all: bytes; 0: none, nothing is shown

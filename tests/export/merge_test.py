@@ -340,6 +340,55 @@ def refusals(tool, golden, work):
     shutil.rmtree(out)
 
 
+def full_disk(tool, golden, work):
+    """A small file system of its own, where the system allows to mount one: too small for the tensors, for what
+    follows them, and large enough."""
+    disk, base = os.path.join(work, "disk"), os.path.join(work, "full-base")
+    os.mkdir(disk)
+    shutil.copytree(f"{golden}/mid", base)
+    with open(os.path.join(base, "tokenizer.json"), "wb") as file:
+        file.write(bytes(11_000_000))  # as large as the tensors; a merge only copies it
+    script = ('mount -t tmpfs -o size=$1 none "$2" || exit 77; "$3" merge --base "$4" --adapter "$5" --out "$2/out"; '
+              'status=$?; echo "left: $(ls -A "$2")"; umount "$2"; exit $status')
+    for size, fits in (("4m", False), ("12m", False), ("20m", False), ("40m", True)):
+        done = subprocess.run(["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", script, "sh", size, disk,
+                               tool.program, base, f"{golden}/mid_lora"],
+                              capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 77 or "unshare:" in done.stderr:
+            print("no small file system can be mounted here: the full disk is not tested")
+            return
+        check(f"a disk of {size}", done.returncode == (0 if fits else 1) and
+              f"left: {'out' if fits else ''}\n" in done.stdout, done.returncode, done.stdout, done.stderr)
+
+
+def inputs_stay(tool, golden, work):
+    """--force never replaces what is read: the base, the adapter, or a folder that holds one."""
+    top = os.path.join(work, "inputs")
+    base, adapter = os.path.join(top, "base"), os.path.join(top, "base", "text")
+    shutil.copytree(f"{golden}/mid", base)
+    shutil.copytree(f"{golden}/mid_lora", adapter)
+    os.symlink(base, os.path.join(work, "inputs-link"))
+    before = {path: sorted(os.listdir(path)) for path in (top, base, adapter)}
+    for out in (base, base + "/", adapter, top, os.path.join(base, "new"), os.path.join(work, "inputs-link"),
+                os.path.join(base, "..", "base", "text", ".")):
+        for more in ((), ("--force",)):
+            code, _, err = tool("merge", "--base", base, "--adapter", adapter, "--out", out, *more)
+            check(f"{out} {more} is refused", code == 2 and "name another folder" in err, code, err)
+    check("the inputs are as they were", before == {path: sorted(os.listdir(path)) for path in before})
+
+
+def same_bytes(tool, golden, work):
+    """The marker, too, does not depend on the threads."""
+    first = None
+    for threads in (1, 2, 5, 5, 5):
+        out = os.path.join(work, "same")
+        tool("merge", "--base", f"{golden}/mid", "--adapter", f"{golden}/mid_lora", "--out", out, "--force",
+             "--threads", threads)
+        hashes = {name: sha256(os.path.join(out, name)) for name in os.listdir(out)}
+        first = first or hashes
+        check(f"the same bytes with {threads} threads", hashes == first)
+
+
 def safety(tool, golden, work, big_base, big_adapter):
     """Existing folders, signals, a disk that takes no more."""
     out = os.path.join(work, "safe")
@@ -373,9 +422,17 @@ def safety(tool, golden, work, big_base, big_adapter):
     check("a disk that takes no more", code == 1 and "model.safetensors" in err and left_over(work, "full") == [],
           code, err, os.listdir(work))
 
+    # As `ulimit -f` sets it in a shell, where the signal is not ignored.
+    code, _, err = tool(*arguments[:-1], target,
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+    check("a limit on files", code == 1 and "model.safetensors" in err and left_over(work, "full") == [],
+          code, err, os.listdir(work))
+    full_disk(tool, golden, work)
+    inputs_stay(tool, golden, work)
+
     stopped = finished = 0
     target = os.path.join(work, "stopped")
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         for delay in (0.0, 0.01, 0.03, 0.06, 0.1, 0.2):
             process = subprocess.Popen([tool.program, "merge", "--base", big_base, "--adapter", big_adapter, "--out", target],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -609,6 +666,7 @@ def main():
         reference = scores(lib, golden, work)
         layouts(tool, work)
         arithmetic(tool, golden, work)
+        same_bytes(tool, golden, work)
         refusals(tool, golden, work)
         # Large enough to be stopped half-way, and with a tokenizer.
         big_base, big_adapter = os.path.join(work, "big-base"), os.path.join(work, "big-adapter")
