@@ -25,8 +25,8 @@ int export_merge(int argc, const char *const *argv) {
       "for the marker; else from what huggingface_hub noted beside the files")(
       "adapter-revision", po::value(&options.adapter_revision)->value_name("COMMIT"), "the same")(
       "model-id", po::value(&options.model_id)->value_name("TEXT"),
-      "what answers call the model; by default the worker's own name for the pinned adapter, and "
-      "that name with another adapter's revision")(
+      "what answers call the model; by default the worker's own name for the pinned adapter, that "
+      "name with another adapter's revision, or its hash")(
       "transformers-bf16", po::bool_switch(&options.transformers_bf16),
       "round the few F32 tensors to bf16 too, as a save by Transformers in bf16 does")(
       "threads", po::value(&options.threads)->value_name("N"), "0: all cores")(

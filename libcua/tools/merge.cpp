@@ -22,6 +22,7 @@
 #include "model/tensors.h"
 #include "tools/adapter.h"
 #include "tools/lora_rows.h"
+#include "tools/pinned.h"
 #include "tools/progress.h"
 #include "tools/sha256.h"
 
@@ -189,9 +190,22 @@ Hashes hash_all(const std::vector<fs::path> &base, const std::vector<fs::path> &
   return hashes;
 }
 
-std::string model_id(const MergeOptions &options, const std::string &revision) {
+// Empty: the worker's own name, which is that of the pinned adapter. sha256: of the factors' file.
+std::string model_id(const MergeOptions &options, const std::string &revision,
+                     const std::string &sha256) {
   if (!options.model_id.empty()) return options.model_id;
-  if (revision.empty() || revision == kPinnedAdapterRevision) return "";  // the worker's own
+  if (revision == kPinnedAdapterRevision) return "";
+  if (revision.empty()) {
+    for (const Artifact &artifact : read_lock("")) {
+      for (const auto &[path, file] : artifact.files) {
+        if (artifact.role == "adapter" && path.compare(0, 5, "text/") == 0 &&
+            file.sha256 == sha256) {
+          return "";
+        }
+      }
+    }
+    return "adapter-sha256:" + sha256;
+  }
   fs::path folder = fs::absolute(options.adapter).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   return std::string(kPinnedAdapter) + "@" + revision + ":" + folder.filename().string();
@@ -379,7 +393,11 @@ Merged merge(const MergeOptions &options) try {
       {"base", {{"revision", or_null(base_revision)}, {"files", to_json(hashes.base)}}},
       {"adapter", {{"revision", or_null(adapter_revision)}, {"files", to_json(hashes.adapter)}}},
       {"files", to_json(hashes.output)}};
-  if (const std::string id = model_id(options, adapter_revision); !id.empty()) marker["model"] = id;
+  const std::string factors(
+      hashes.adapter.at("adapter_model.safetensors").at("sha256").as_string());
+  if (const std::string id = model_id(options, adapter_revision, factors); !id.empty()) {
+    marker["model"] = id;
+  }
   write_text(folder / checkpoint::kMarkerFile, json::serialize(marker) + "\n");
   Progress syncing("", 0);
   staging.sync();

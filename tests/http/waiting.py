@@ -69,7 +69,7 @@ def together(work):
 
 
 def batches(server, fake, folder):
-    for flags, most, least in (([], 12, 2), (["--batch", "off"], 1, 41)):
+    for flags, most, least in (([], 4, 2), (["--batch", "off"], 1, 41)):
         calls = Calls(folder)
         with Worker(server, fake, "x", *flags, env={"CUA_FAKE_CALL_US": "20000", "CUA_FAKE_CALLS": calls.path}) as worker:
             alone = [worker.post(body(f"state {i}")).json() for i in range(20)]
@@ -110,8 +110,8 @@ def full(server, fake):
         check("one of them comes again", worker.post(body("again")).status == 200)
         check("a request that is alone is never too large", worker.post(body("x", 6)).status == 200)
     with Worker(server, fake, "x", "--max-queue-tokens", "1000", "--batch", "off",
-                env={"CUA_FAKE_CALL_US": "300000"}) as worker:
-        responses = together(lambda i: worker.post(body("y" * 8000)))(6)
+                env={"CUA_FAKE_CALL_US": "500000"}) as worker:
+        responses = together(lambda i: worker.post(body("y" * 8000)))(10)
         statuses = [response.status for response in responses]
         check("tokens that wait are bounded too", set(statuses) == {200, 503}, statuses)
     with Worker(server, fake, "x", "--request-timeout", "0.3", "--batch", "off",
@@ -238,7 +238,7 @@ def ending(server, fake):
         check("then it ends", worker.process.wait(PATIENCE) == 0)
         for client in clients:
             client.close()
-    with Worker(server, fake, "x", "--shutdown-timeout", "0.5", env={"CUA_FAKE_CALL_US": "20000000"}) as worker:
+    with Worker(server, fake, "x", "--shutdown-timeout", "0.5", env={"CUA_FAKE_CALL_US": "4000000"}) as worker:
         client = socket.create_connection((worker.host, worker.port))
         client.sendall(request(body("slow")))
         time.sleep(0.2)
