@@ -118,7 +118,8 @@ class Worker {
       : library_(library),
         options_(options),
         context_(1),  // one thread runs it
-        service_({options.request_timeout, options.workers}),
+        service_({options.request_timeout, options.workers, options.accepted_models,
+                  options.api_keys, options.protect_metrics, CUA_VERSION}),
         signals_(context_, SIGINT, SIGTERM),
         deadline_(context_),
         watchdog_(context_) {}
@@ -162,12 +163,13 @@ class Worker {
     scheduling.batch_wait = options_.batch_wait;
     scheduling.queue_questions = options_.max_queue_requests;
     scheduling.queue_tokens = options_.max_queue_tokens;
+    scheduling.observe = [this](const scheduling::PassReport &pass) { service_.observe(pass); };
     scheduler_.emplace(all, scheduling, [this] {
       if (!options_.exit_on_device_failure) return;
       log(Level::error, "the device is lost: stopping, as --exit-on-device-failure asks");
       boost::asio::post(context_, [this] { stop(); });
     });
-    service_.is_ready(*engines_.front(), *scheduler_);
+    service_.is_ready(all, *scheduler_);
     std::printf("listening on %s\n", listener_->address().c_str());
     std::fflush(stdout);
     supervisor_.tell("READY=1\nSTATUS=ready on " + listener_->address());
@@ -260,6 +262,8 @@ int main(int argc, char **argv) {
       std::cout << "cua-server " CUA_VERSION "\n";
       return kStopped;
     }
+    telemetry::set_log(options.log_json ? telemetry::LogFormat::json : telemetry::LogFormat::text,
+                       static_cast<Level>(options.log_level));
     return serve(options);
   } catch (const UsageError &error) {
     std::cerr << "cua-server: " << error.what() << "\nTry cua-server --help.\n";

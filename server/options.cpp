@@ -38,10 +38,15 @@ constexpr Setting kSettings[] = {
     {"max-queue-requests", "N", "questions that may wait; 1024"},
     {"max-queue-tokens", "N", "tokens that may wait; 4000000"},
     {"request-timeout", "SECONDS", "503 for a decision that waits longer; 0 is for ever"},
+    {"accept-model", "NAME", "another name that \"model\" may be; several with commas"},
+    {"api-key-file", "FILE", "keys, one a line: decisions need one as Bearer"},
+    {"log-format", "text|json", "of the lines on stderr; text"},
+    {"log-level", "LEVEL", "error, warning, info or debug; info"},
     {"shutdown-timeout", "SECONDS", "end after a signal though not all is answered; 0 is never"}};
 constexpr Setting kSwitches[] = {
     {"exit-on-device-failure", "0|1",
      "stop with status 6 when the device is lost, so that a supervisor starts it again"},
+    {"protect-metrics", "0|1", "/metrics needs a key as well"},
     {"check", "0|1", "load, make one decision, tell what there is, and stop"}};
 
 po::options_description description() {
@@ -172,6 +177,7 @@ std::string usage() {
   for (const Setting &setting : kSettings) add(setting);
   for (const Setting &setting : kSwitches) add(setting);
   return text +
+         "\n  CUA_S1_API_KEY (a key beside those of --api-key-file)"
          "\nA flag wins over its variable, a variable over --config.\n"
          "\nExit status: 0 stopped by a signal, 2 usage, 3 library refused, 4 model or device "
          "refused,\n5 cannot listen, 6 device failed.\n";
@@ -273,6 +279,47 @@ Options parse_options(int argc, const char *const *argv) {
   }
   if (const auto limit = settings.find("shutdown-timeout")) {
     options.shutdown_timeout = seconds(settings.source(), *limit);
+  }
+  if (const auto names = settings.find("accept-model")) {
+    std::istringstream parts(*names + ",");
+    for (std::string name; std::getline(parts, name, ',');) {
+      if (name.empty()) {
+        throw UsageError(settings.source() + " is \"" + *names + "\"; a name is empty");
+      }
+      options.accepted_models.push_back(name);
+    }
+  }
+  if (const auto file = settings.find("api-key-file")) {
+    std::ifstream stream(*file);
+    if (!stream) throw UsageError(settings.source() + ": " + *file + " cannot be read");
+    for (std::string key; std::getline(stream, key);) {
+      while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+      if (!key.empty() && key.front() != '#') options.api_keys.push_back(key);
+    }
+    if (options.api_keys.empty()) {
+      throw UsageError(settings.source() + ": " + *file + " holds no key");
+    }
+  }
+  if (const char *const key = std::getenv("CUA_S1_API_KEY"); key != nullptr && *key != '\0') {
+    options.api_keys.emplace_back(key);
+  }
+  if (const auto format = settings.find("log-format")) {
+    if (*format != "text" && *format != "json") {
+      throw UsageError(settings.source() + " is \"" + *format + "\"; text or json is needed");
+    }
+    options.log_json = *format == "json";
+  }
+  if (const auto level = settings.find("log-level")) {
+    static constexpr const char *kLevels[] = {"error", "warning", "info", "debug"};
+    const auto *const at = std::find(std::begin(kLevels), std::end(kLevels), *level);
+    if (at == std::end(kLevels)) {
+      throw UsageError(settings.source() + " is \"" + *level +
+                       "\"; error, warning, info or debug is needed");
+    }
+    options.log_level = static_cast<int>(at - kLevels);
+  }
+  if (const auto protect = settings.find("protect-metrics", false)) {
+    options.protect_metrics = flag_of(settings.source(), *protect);
   }
   if (const auto exit = settings.find("exit-on-device-failure", false)) {
     options.exit_on_device_failure = flag_of(settings.source(), *exit);

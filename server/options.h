@@ -36,6 +36,11 @@ struct Options {
   uint64_t max_queue_requests = 1024, max_queue_tokens = 4'000'000;
   std::chrono::milliseconds request_timeout{};   // 0: none
   std::chrono::milliseconds shutdown_timeout{};  // 0: none
+  std::vector<std::string> accepted_models;      // beside the contract's own
+  std::vector<std::string> api_keys;             // empty: all is open
+  bool protect_metrics = false;
+  bool log_json = false;
+  int log_level = 2;  // 0 errors, 1 warnings, 2 info, 3 debug
   bool check = false;
   bool help = false, version = false;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decision/request.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -80,7 +81,7 @@ Question parse_question(std::string_view name, const Json &json) {
 
 }  // namespace
 
-Request parse_request(std::string_view body) {
+Request parse_request(std::string_view body, const std::vector<std::string> &accepted) {
   const JsonDocument document = parse_json(body);
   const Json &json = document.root();
   if (!json.is(Json::Type::kObject)) {
@@ -88,7 +89,9 @@ Request parse_request(std::string_view body) {
         400, std::string("the body is ") + json.type_name() + "; a JSON object is needed");
   }
   const Json *const model = json.find("model");
-  if (!is(model, Json::Type::kString) || model->text() != kRequestModel) {
+  if (!is(model, Json::Type::kString) ||
+      (model->text() != kRequestModel &&
+       std::find(accepted.begin(), accepted.end(), model->text()) == accepted.end())) {
     refuse("\"model\" " +
            (is(model, Json::Type::kString) ? "is " + quote_short(model->text()) : found(model)) +
            "; it must be \"" + std::string(kRequestModel) + "\"");

@@ -33,7 +33,8 @@ std::string prompt_of(const Request &request, const Question &question);
 
 // The body of POST /v1/systemone. Throws RequestError: 400 not a usable JSON object, 422 a field
 // that cannot be answered, 413 more than kMostQuestions. The first fault in the contract's order.
-Request parse_request(std::string_view body);
+// accepted: what "model" may be beside kRequestModel.
+Request parse_request(std::string_view body, const std::vector<std::string> &accepted = {});
 
 // 413 for a question whose prompt has more tokens than the engine takes.
 RequestError too_many_tokens(const Question &question, uint64_t tokens, uint64_t limit);

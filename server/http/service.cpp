@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cstdio>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -51,6 +52,23 @@ asio::awaitable<std::invoke_result_t<Run>> on_pool(asio::thread_pool &pool, Run 
       start, asio::use_awaitable);
 }
 
+// A JSON string, by error_json's escaping.
+std::string json_text(std::string_view value) {
+  const std::string json = decision::error_json(value);
+  const size_t colon = json.find(':') + 1;
+  return json.substr(colon, json.size() - colon - 1);
+}
+
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", seconds * 1e3);
+  return text;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 Reply json_reply(unsigned status, std::string body) {
   Reply reply;
   reply.status = status;
@@ -65,6 +83,12 @@ struct Service::Decision {
   decision::Request request;
   std::vector<scheduling::Prompt> prompts;
   uint64_t admitted = 0;  // questions that hold room in the queue
+  double seconds = 0;     // that it took
+};
+
+struct Service::Scored {
+  scheduling::Result result;
+  scheduling::Timing timing;
 };
 
 Reply error_reply(unsigned status, std::string_view detail) {
@@ -75,29 +99,93 @@ Service::Service(const ServiceOptions &options) : options_(options), workers_(op
 
 Service::~Service() { workers_.join(); }
 
-void Service::is_ready(scheduling::Engine &engine, scheduling::Scheduler &scheduler) {
-  engine_ = &engine;
+void Service::is_ready(std::span<scheduling::Engine *const> engines,
+                       scheduling::Scheduler &scheduler) {
+  engines_.assign(engines.begin(), engines.end());
   scheduler_ = &scheduler;
-  model_id_ = engine.model().value_or(std::string(kModelId));
+  model_id_ = engines_.front()->model().value_or(std::string(kModelId));
+}
+
+void Service::observe(const scheduling::PassReport &pass) {
+  metrics_.forward.add(pass.seconds);
+  metrics_.batch_prompts.add(static_cast<double>(pass.prompts));
+  metrics_.batch_tokens.add(static_cast<double>(pass.tokens));
+}
+
+// Every key is compared whole, so that the time tells nothing of how far one fits.
+bool Service::may_enter(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return false;
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return false;
+  }
+  const std::string_view given = authorization.substr(kScheme.size());
+  bool found = false;
+  for (const std::string &key : options_.api_keys) {
+    unsigned different = given.size() == key.size() ? 0 : 1;
+    for (size_t i = 0; i < key.size(); ++i) {
+      different |= static_cast<unsigned char>(key[i] ^ (i < given.size() ? given[i] : '\0'));
+    }
+    found |= different == 0;
+  }
+  return found;
+}
+
+Reply Service::metrics() const {
+  telemetry::Gauges gauges;
+  gauges.version = options_.version;
+  gauges.model = model_id_;
+  if (scheduler_ != nullptr) {
+    const scheduling::QueueState queue = scheduler_->queue();
+    gauges.queue_questions = queue.questions;
+    gauges.queue_tokens = queue.tokens;
+    gauges.ready = !draining_ && !scheduler_->device_failure();
+  }
+  for (const scheduling::Engine *engine : engines_) {
+    const cua_stats stats = engine->stats();
+    gauges.forwards += stats.forwards;
+    gauges.captures += stats.captures;
+    gauges.replays += stats.replays;
+    gauges.fallbacks += stats.fallbacks;
+    gauges.device_bytes += stats.device_bytes;
+    gauges.scratch_bytes += stats.scratch_bytes;
+    gauges.device += (gauges.device.empty() ? "" : "; ") + engine->device();
+  }
+  Reply reply = json_reply(200, telemetry::metrics_text(metrics_, gauges));
+  reply.type = telemetry::kMetricsType;
+  return reply;
+}
+
+// The lists that clients of two kinds of services ask for, in one object.
+Reply Service::models() const {
+  std::string named, listed;
+  std::vector<std::string> names{std::string(decision::kRequestModel)};
+  names.insert(names.end(), options_.accepted_models.begin(), options_.accepted_models.end());
+  for (const std::string &name : names) {
+    const std::string text = json_text(name);
+    named += (named.empty() ? "{\"name\":" : ",{\"name\":") + text + ",\"description\":" +
+             json_text("Closed-choice decisions for computer use, " +
+                       (model_id_.empty() ? "loading" : model_id_)) +
+             ",\"release_date\":\"2025-11-01\"}";
+    listed += (listed.empty() ? "{\"id\":" : ",{\"id\":") + text +
+              ",\"object\":\"model\",\"created\":1761955200,\"owned_by\":\"cua-ai\"}";
+  }
+  return json_reply(200,
+                    "{\"models\":[" + named + "],\"data\":[" + listed + "],\"object\":\"list\"}");
 }
 
 // /health and /readyz: whether a decision would be made. /livez: whether a restart would not help.
 Reply Service::health(std::string_view path) const {
-  const auto text = [](std::string_view value) {
-    // error_json's escaping, without its key
-    const std::string json = decision::error_json(value);
-    const size_t colon = json.find(':') + 1;
-    return json.substr(colon, json.size() - colon - 1);
-  };
   if (scheduler_ != nullptr) {
     if (const auto failure = scheduler_->device_failure()) {
-      return json_reply(503, "{\"status\":\"failed\",\"reason\":" + text(*failure) + "}");
+      return json_reply(503, "{\"status\":\"failed\",\"reason\":" + json_text(*failure) + "}");
     }
   }
   if (path == "/livez") return json_reply(200, "{\"status\":\"alive\"}");
   if (draining_) return json_reply(503, "{\"status\":\"draining\"}");
   if (scheduler_ == nullptr) return json_reply(503, "{\"status\":\"loading\"}");
-  return json_reply(200, "{\"status\":\"ready\",\"model\":" + text(model_id_) + "}");
+  return json_reply(200, "{\"status\":\"ready\",\"model\":" + json_text(model_id_) + "}");
 }
 
 // Tells when to come again, by what waits and how fast it goes.
@@ -116,27 +204,40 @@ Reply Service::busy(std::string_view why) const {
   return reply;
 }
 
-std::optional<Reply> Service::route(std::string_view method, std::string_view target) const {
+std::optional<Reply> Service::route(std::string_view method, std::string_view target,
+                                    std::string_view authorization) const {
   const std::string_view path = path_of(target);
   const bool is_health = path == "/health" || path == "/livez" || path == "/readyz";
-  if (!is_health && path != "/v1/systemone") {
+  const bool is_metrics = path == "/metrics", is_models = path == "/v1/models";
+  if (!is_health && !is_metrics && !is_models && path != "/v1/systemone") {
     return error_reply(404, "not found: the paths are /v1/systemone and /health");
   }
-  const std::string_view allowed = is_health ? "GET" : "POST";
+  const std::string_view allowed = path == "/v1/systemone" ? "POST" : "GET";
   if (method != allowed) {
     Reply reply = error_reply(405, "method not allowed: use " + std::string(allowed));
     reply.allow = allowed;
     return reply;
   }
+  const bool open = is_health || (is_metrics && !options_.protect_metrics);
+  if (!open && !options_.api_keys.empty() && !may_enter(authorization)) {
+    Reply reply = error_reply(401,
+                              "not authorized: an Authorization header with a valid Bearer key "
+                              "is needed");
+    reply.headers = "\r\nWWW-Authenticate: Bearer";
+    return reply;
+  }
   if (is_health) return health(path);
+  if (is_metrics) return metrics();
+  if (is_models) return models();
   if (scheduler_ == nullptr) return busy("the model is loading");
   return std::nullopt;
 }
 
 Service::Decision Service::prepare(std::string_view body) const {
+  const auto began = std::chrono::steady_clock::now();
   Decision decision;
   try {
-    decision.request = decision::parse_request(body);
+    decision.request = decision::parse_request(body, options_.accepted_models);
     const uint64_t questions = decision.request.questions.size();
     if (!scheduler_->admit(questions)) {
       decision.refusal =
@@ -148,9 +249,10 @@ Service::Decision Service::prepare(std::string_view body) const {
     for (const decision::Question &question : decision.request.questions) {
       scheduling::Prompt prompt;
       prompt.n_options = static_cast<uint32_t>(question.options.size());
-      prompt.ids = engine_->tokenize(decision::prompt_of(decision.request, question));
-      if (prompt.ids.size() > engine_->max_prompt_tokens()) {
-        throw decision::too_many_tokens(question, prompt.ids.size(), engine_->max_prompt_tokens());
+      prompt.ids = engines_.front()->tokenize(decision::prompt_of(decision.request, question));
+      if (prompt.ids.size() > engines_.front()->max_prompt_tokens()) {
+        throw decision::too_many_tokens(question, prompt.ids.size(),
+                                        engines_.front()->max_prompt_tokens());
       }
       decision.prompts.push_back(std::move(prompt));
     }
@@ -163,11 +265,12 @@ Service::Decision Service::prepare(std::string_view body) const {
   if (decision.refusal && decision.admitted != 0) {
     scheduler_->release(std::exchange(decision.admitted, 0));
   }
+  decision.seconds = seconds_since(began);
   return decision;
 }
 
-asio::awaitable<scheduling::Result> Service::score(std::vector<scheduling::Prompt> prompts,
-                                                   std::shared_ptr<Waiter> waiter) {
+auto Service::score(std::vector<scheduling::Prompt> prompts, std::shared_ptr<Waiter> waiter)
+    -> asio::awaitable<Scored> {
   const auto executor = co_await asio::this_coro::executor;
   asio::steady_timer limit(executor);
   const auto start = [&](auto handler) {
@@ -175,9 +278,10 @@ asio::awaitable<scheduling::Result> Service::score(std::vector<scheduling::Promp
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
     auto work = asio::make_work_guard(executor);
     const uint64_t id = scheduler_->submit(
-        {std::move(prompts), [resume, executor, work](scheduling::Result result) {
-           asio::post(executor, [resume, result = std::move(result)]() mutable {
-             (*resume)(std::move(result));
+        {std::move(prompts),
+         [resume, executor, work](scheduling::Result result, scheduling::Timing timing) {
+           asio::post(executor, [resume, scored = Scored{std::move(result), timing}]() mutable {
+             (*resume)(std::move(scored));
            });
          }});
     waiter->leave = [scheduler = scheduler_, id] { scheduler->cancel(id); };
@@ -190,36 +294,78 @@ asio::awaitable<scheduling::Result> Service::score(std::vector<scheduling::Promp
       });
     }
   };
-  scheduling::Result result =
-      co_await asio::async_initiate<const asio::use_awaitable_t<> &, void(scheduling::Result)>(
-          start, asio::use_awaitable);
+  Scored scored = co_await asio::async_initiate<const asio::use_awaitable_t<> &, void(Scored)>(
+      start, asio::use_awaitable);
   waiter->leave = {};
-  co_return result;
+  co_return scored;
 }
 
 asio::awaitable<Reply> Service::decide(std::string body, std::shared_ptr<Waiter> waiter) {
+  const auto began = std::chrono::steady_clock::now();
   Decision decision =
       co_await on_pool(workers_, [this, &body]() -> Decision { return prepare(body); });
-  if (decision.refusal) co_return std::move(*decision.refusal);
   body = {};
-  if (waiter->gone) {
+  metrics_.prepare.add(decision.seconds);
+  const size_t questions = decision.prompts.size();
+  uint64_t tokens = 0;
+  for (const scheduling::Prompt &prompt : decision.prompts) tokens += prompt.ids.size();
+  scheduling::Timing timing;
+  Reply reply;
+  if (decision.refusal) {
+    reply = std::move(*decision.refusal);
+  } else if (waiter->gone) {
     scheduler_->release(decision.admitted);
-    Reply nobody;
-    nobody.drop = true;
-    co_return nobody;
+    reply.drop = true;
+  } else {
+    Scored scored = co_await score(std::move(decision.prompts), waiter);
+    timing = scored.timing;
+    reply = answer(decision, scored.result, *waiter);
   }
-  const scheduling::Result result = co_await score(std::move(decision.prompts), waiter);
+
+  if (reply.drop) {
+    reply.status = 499;  // for the log: nobody reads it
+    ++metrics_.requests[0];
+  } else {
+    ++metrics_.requests[std::clamp(reply.status / 100, 2u, 5u)];
+    reply.headers += "\r\nServer-Timing: tok;dur=" + milliseconds(decision.seconds) +
+                     ", queue;dur=" + milliseconds(timing.queue) +
+                     ", infer;dur=" + milliseconds(timing.infer);
+  }
+  if (reply.status == 200) {
+    metrics_.questions += questions;
+    metrics_.prompt_tokens += tokens;
+    metrics_.queue.add(timing.queue);
+  }
+  const double seconds = seconds_since(began);
+  metrics_.request.add(seconds);
+  if (telemetry::logs(telemetry::Level::info)) {
+    telemetry::log(telemetry::Level::info, "decision",
+                   {{"id", waiter->id},
+                    {"status", std::to_string(reply.status)},
+                    {"questions", std::to_string(questions)},
+                    {"tokens", std::to_string(tokens)},
+                    {"tok_ms", milliseconds(decision.seconds)},
+                    {"queue_ms", milliseconds(timing.queue)},
+                    {"infer_ms", milliseconds(timing.infer)},
+                    {"total_ms", milliseconds(seconds)}});
+  }
+  co_return reply;
+}
+
+// What the scores of a request come to.
+Reply Service::answer(const Decision &decision, const scheduling::Result &result,
+                      const Waiter &waiter) const {
   if (std::holds_alternative<scheduling::Dropped>(result)) {
-    if (waiter->timed_out && !waiter->gone) {
-      co_return busy("the request waited longer than " +
-                     std::to_string(options_.request_timeout.count()) + " ms; try again later");
+    if (waiter.timed_out && !waiter.gone) {
+      return busy("the request waited longer than " +
+                  std::to_string(options_.request_timeout.count()) + " ms; try again later");
     }
     Reply nobody;
     nobody.drop = true;
-    co_return nobody;
+    return nobody;
   }
   const auto *const scores = std::get_if<std::vector<cua_score>>(&result);
-  if (scores == nullptr) co_return error_reply(500, "inference failed");
+  if (scores == nullptr) return error_reply(500, "inference failed");
   std::vector<decision::Score> answers;
   for (size_t i = 0; i < scores->size(); ++i) {
     const cua_score &score = (*scores)[i];
@@ -227,10 +373,10 @@ asio::awaitable<Reply> Service::decide(std::string body, std::shared_ptr<Waiter>
     answers.push_back({{score.probabilities, question.options.size()}, score.best, score.n_ids});
     if (!decision::is_usable(question, answers.back())) {
       telemetry::log(telemetry::Level::error, "the library returned a score that is not one");
-      co_return error_reply(500, "inference failed");
+      return error_reply(500, "inference failed");
     }
   }
-  co_return json_reply(200, decision::answer_json(model_id_, decision.request, answers));
+  return json_reply(200, decision::answer_json(model_id_, decision.request, answers));
 }
 
 }  // namespace cua_server::http

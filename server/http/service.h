@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,12 +14,17 @@
 #include "http/waiter.h"
 #include "scheduling/engine.h"
 #include "scheduling/scheduler.h"
+#include "telemetry/metrics.h"
 
 namespace cua_server::http {
 
 struct ServiceOptions {
   std::chrono::milliseconds request_timeout{};  // that a decision may wait; 0: for ever
   size_t workers = 1;                           // threads that parse and tokenise
+  std::vector<std::string> accepted_models;     // names beside the contract's own
+  std::vector<std::string> api_keys;            // any of them opens; none: all is open
+  bool protect_metrics = false;                 // with them too
+  std::string version;
 };
 
 // What the worker answers, apart from how HTTP carries it. Lives on the thread of the sockets.
@@ -28,11 +34,15 @@ class Service {
   ~Service();
 
   // From then on there are decisions. Both must outlive the service's use.
-  void is_ready(scheduling::Engine &engine, scheduling::Scheduler &scheduler);
+  void is_ready(std::span<scheduling::Engine *const> engines, scheduling::Scheduler &scheduler);
+  // What a scheduler tells of its passes. Any thread.
+  void observe(const scheduling::PassReport &pass);
 
   // The reply to a request that its head alone decides: an unknown path, a wrong method, /health.
   // nullopt: the body is needed, for decide().
-  std::optional<Reply> route(std::string_view method, std::string_view target) const;
+  // authorization: that header, or empty.
+  std::optional<Reply> route(std::string_view method, std::string_view target,
+                             std::string_view authorization = {}) const;
   // POST /v1/systemone. Never throws.
   boost::asio::awaitable<Reply> decide(std::string body, std::shared_ptr<Waiter> waiter);
 
@@ -43,16 +53,23 @@ class Service {
   struct Decision;  // a request on its way: checked and tokenised
   // On a thread of the pool.
   Decision prepare(std::string_view body) const;
-  boost::asio::awaitable<scheduling::Result> score(std::vector<scheduling::Prompt> prompts,
-                                                   std::shared_ptr<Waiter> waiter);
+  struct Scored;
+  boost::asio::awaitable<Scored> score(std::vector<scheduling::Prompt> prompts,
+                                       std::shared_ptr<Waiter> waiter);
+  bool may_enter(std::string_view authorization) const;
+  Reply answer(const Decision &decision, const scheduling::Result &result,
+               const Waiter &waiter) const;
+  Reply metrics() const;
+  Reply models() const;
   Reply health(std::string_view path) const;
   Reply busy(std::string_view why) const;
 
   ServiceOptions options_;
-  scheduling::Engine *engine_ = nullptr;
+  std::vector<scheduling::Engine *> engines_;  // the first tokenises
   scheduling::Scheduler *scheduler_ = nullptr;
   std::string model_id_;
   bool draining_ = false;
+  telemetry::Metrics metrics_;
   boost::asio::thread_pool workers_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <ctime>
 #include <optional>
+#include <random>
 #include <tuple>
 
 #include "decision/request.h"
@@ -75,6 +77,26 @@ bool malformed(const boost::system::error_code &error) {
          error != bhttp::error::end_of_stream && error != bhttp::error::partial_message;
 }
 
+// The client's own id where it is a plain token; else one of ours.
+std::string request_id(std::string_view wanted) {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  if (!wanted.empty() && wanted.size() <= 128 && std::all_of(wanted.begin(), wanted.end(), plain)) {
+    return std::string(wanted);
+  }
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  char text[40];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(random()),
+                static_cast<unsigned long long>(random()));
+  return text;
+}
+
+std::string id_headers(const std::string &id) {
+  return "\r\nX-Request-Id: " + id + "\r\nx-typesafe-request-id: " + id;
+}
+
 bool is_continue(std::string_view expectation) {
   return beast::iequals({expectation.data(), expectation.size()}, "100-continue");
 }
@@ -133,8 +155,12 @@ asio::awaitable<bool> Session::exchange() {
   }
   const auto method = head.method_string();
   const auto target = head.target();
+  const auto authorization = head[bhttp::field::authorization];
   std::optional<Reply> reply =
-      service_.route({method.data(), method.size()}, {target.data(), target.size()});
+      service_.route({method.data(), method.size()}, {target.data(), target.size()},
+                     {authorization.data(), authorization.size()});
+  const auto wanted_id = head["X-Request-Id"];
+  const std::string id = request_id({wanted_id.data(), wanted_id.size()});
   const auto expectation = head[bhttp::field::expect];
   if (!reply && !expectation.empty()) {
     if (!is_continue({expectation.data(), expectation.size()})) {
@@ -147,6 +173,7 @@ asio::awaitable<bool> Session::exchange() {
       if (failure) co_return false;
     }
   }
+  if (reply) reply->headers += id_headers(id);
   if (reply && !parser.is_done()) {
     // The head decides, and a body is on its way that nobody will read.
     if (!co_await send(head, std::move(*reply), false)) co_return false;
@@ -167,10 +194,12 @@ asio::awaitable<bool> Session::exchange() {
   stream_.expires_never();
   if (!reply) {
     const auto waiter = std::make_shared<Waiter>();
+    waiter->id = id;
     watch(waiter);
     reply = co_await service_.decide(std::move(parser.get().body()), waiter);
     waiter->stop_watching.emit(asio::cancellation_type::all);
     if (waiter->gone || reply->drop) co_return false;
+    reply->headers += id_headers(id);
   }
   const bool keep_alive = head.keep_alive() && !finishing_;
   co_return co_await send(head, std::move(*reply), keep_alive) && keep_alive;

@@ -17,6 +17,7 @@ struct Scheduler::Pending {
   bool dropped = false;
   std::vector<cua_score> scores;
   std::optional<EngineError> error;
+  Clock::time_point arrived = Clock::now(), began{};  // began: its first pass
 };
 
 struct Scheduler::Item {
@@ -101,7 +102,9 @@ void Scheduler::cancel(uint64_t id) {
     if ((*at)->running != 0) return;  // whoever runs them settles it
     finish(at, finished);
   }
-  for (const auto &pending : finished) pending->job.done(Dropped::cancelled);
+  for (const auto &pending : finished) {
+    pending->job.done(Dropped::cancelled, timing(*pending));
+  }
 }
 
 QueueState Scheduler::queue() const {
@@ -132,6 +135,7 @@ std::vector<Scheduler::Item> Scheduler::take(const Engine &engine) {
       --waiting_;
       waiting_tokens_ -= more;
       ++pending->running;
+      if (pending->began == Clock::time_point()) pending->began = Clock::now();
       items.push_back({pending, pending->next++, std::nullopt, {}});
       passed_over = 0;
     }
@@ -175,6 +179,15 @@ void Scheduler::score(Engine &engine, std::vector<Item> &items) {
   }
 }
 
+Timing Scheduler::timing(const Pending &pending) {
+  const auto seconds = [](Clock::duration span) {
+    return std::chrono::duration<double>(span).count();
+  };
+  const auto now = Clock::now();
+  if (pending.began == Clock::time_point()) return {seconds(now - pending.arrived), 0};
+  return {seconds(pending.began - pending.arrived), seconds(now - pending.began)};
+}
+
 // Hands out what a pass gave.
 void Scheduler::settle(std::vector<Item> &items, double seconds) {
   std::vector<std::shared_ptr<Pending>> finished;
@@ -206,12 +219,13 @@ void Scheduler::settle(std::vector<Item> &items, double seconds) {
     }
   }
   for (const auto &pending : finished) {
+    const Timing spent = timing(*pending);
     if (pending->dropped) {
-      pending->job.done(Dropped::cancelled);
+      pending->job.done(Dropped::cancelled, spent);
     } else if (pending->error) {
-      pending->job.done(*pending->error);
+      pending->job.done(*pending->error, spent);
     } else {
-      pending->job.done(std::move(pending->scores));
+      pending->job.done(std::move(pending->scores), spent);
     }
   }
   if (lost && device_lost_) device_lost_();
@@ -236,6 +250,12 @@ void Scheduler::run(Engine &engine) {
     const auto began = Clock::now();
     score(engine, items);
     const std::chrono::duration<double> seconds = Clock::now() - began;
+    if (options_.observe) {
+      PassReport report{items.size(), 0, seconds.count()};
+      for (const Item &item : items)
+        report.tokens += item.pending->job.prompts[item.index].ids.size();
+      options_.observe(report);
+    }
     settle(items, seconds.count());
     items.clear();  // what they held goes now, not while the next wait
     lock.lock();

@@ -23,11 +23,23 @@ enum class Dropped { cancelled };  // before it was finished, by who waited
 // The scores of a job, or why there are none.
 using Result = std::variant<std::vector<cua_score>, EngineError, Dropped>;
 
+// Where a job's time went, in seconds.
+struct Timing {
+  double queue = 0;  // until its first pass began
+  double infer = 0;  // from there to its end
+};
+
 // The prompts of one request.
 struct Job {
   std::vector<Prompt> prompts;
   // Called once, on a thread of the scheduler or of cancel(); must not throw or block.
-  std::function<void(Result)> done;
+  std::function<void(Result, Timing)> done;
+};
+
+// A pass that is over.
+struct PassReport {
+  uint64_t prompts = 0, tokens = 0;
+  double seconds = 0;
 };
 
 struct SchedulerOptions {
@@ -36,6 +48,7 @@ struct SchedulerOptions {
   std::chrono::microseconds batch_wait{};  // for company, once a prompt is there
   // What may wait beside the passes under way; a request that finds room is never refused later.
   uint64_t queue_questions = 1024, queue_tokens = 4'000'000;
+  std::function<void(const PassReport &)> observe;  // on a thread of the scheduler; may be empty
 };
 
 // What waits, and how fast it goes.
@@ -81,6 +94,7 @@ class Scheduler {
   std::vector<Item> take(const Engine &engine);
   void score(Engine &engine, std::vector<Item> &items);
   void settle(std::vector<Item> &items, double seconds);
+  static Timing timing(const Pending &pending);
   void finish(std::list<std::shared_ptr<Pending>>::iterator at,
               std::vector<std::shared_ptr<Pending>> &finished);
 

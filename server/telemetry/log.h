@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace cua_server::telemetry {
 
 enum class Level { error, warning, info, debug };
+enum class LogFormat { text, json };
 
-// One line on stderr: UTC time, level, text. Control characters are shown as \xNN, so that a text
-// is always one line. Thread safe.
-void log(Level level, std::string_view text);
+// Before there are other threads.
+void set_log(LogFormat format, Level least);
+bool logs(Level level);
+
+// One line on stderr: UTC time, level, text, and fields as name=value; or the same as a JSON
+// object. Control characters are shown escaped, so that a text is always one line. Thread safe.
+using Fields = std::vector<std::pair<std::string_view, std::string>>;
+void log(Level level, std::string_view text, const Fields &fields = {});
 
 }  // namespace cua_server::telemetry

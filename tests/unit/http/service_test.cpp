@@ -14,7 +14,7 @@ struct Worker {
   scheduling::Engine *engines[1] = {&engine};
   scheduling::Scheduler scheduler{engines, {}};
   http::Service service{{}};
-  Worker() { service.is_ready(engine, scheduler); }
+  Worker() { service.is_ready(engines, scheduler); }
 };
 
 unsigned status(const http::Service &service, const char *method, const char *target) {

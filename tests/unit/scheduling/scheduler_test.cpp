@@ -38,6 +38,21 @@ const Library &library() {
 
 Prompt prompt(uint32_t sum, uint32_t options) { return {{sum}, options}; }
 
+// Passes of one prompt each, or of so many tokens.
+SchedulerOptions passes_of(bool batch, uint32_t tokens = 0) {
+  SchedulerOptions options;
+  options.batch = batch;
+  options.max_batch_tokens = tokens;
+  return options;
+}
+
+SchedulerOptions room_for(uint64_t questions, uint64_t tokens) {
+  SchedulerOptions options;
+  options.queue_questions = questions;
+  options.queue_tokens = tokens;
+  return options;
+}
+
 std::unique_ptr<Scheduler> scheduler_of(Engine &engine, const SchedulerOptions &options = {}) {
   Engine *const engines[] = {&engine};
   return std::make_unique<Scheduler>(engines, options);
@@ -51,8 +66,9 @@ int32_t code_of(const Result &result) {
 // Submits a job and waits for what comes of it.
 Result run(Scheduler &scheduler, std::vector<Prompt> prompts) {
   std::promise<Result> promise;
-  scheduler.submit(
-      {std::move(prompts), [&](Result result) { promise.set_value(std::move(result)); }});
+  scheduler.submit({std::move(prompts), [&](Result result, scheduling::Timing) {
+                      promise.set_value(std::move(result));
+                    }});
   return promise.get_future().get();
 }
 
@@ -108,7 +124,7 @@ TEST_CASE("first come, first served, from many threads") {
   std::promise<void> last;
   const Variable slow("CUA_FAKE_CALL_US", "2000");
   for (int i = 0; i < 50; ++i) {
-    scheduler.submit({{prompt(1, 2)}, [&, i](Result) {
+    scheduler.submit({{prompt(1, 2)}, [&, i](Result, scheduling::Timing) {
                         order.push_back(i);
                         if (i == 49) last.set_value();
                       }});
@@ -153,15 +169,16 @@ TEST_CASE("what waits together is scored together, up to the limit of a pass") {
   Engine engine(library(), {});
   const Variable slow("CUA_FAKE_CALL_US", "20000");
   for (const auto &[options, passes] : {std::pair<SchedulerOptions, uint64_t>{{}, 2},
-                                        {{.batch = false}, 13},
-                                        {{.max_batch_tokens = 4}, 4}}) {
+                                        {passes_of(false), 13},
+                                        {passes_of(true, 4), 4}}) {
     const uint64_t before = engine.stats().forwards;
     std::atomic<int> done{0};
     {
       const auto scheduler = scheduler_of(engine, options);
-      scheduler->submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+      scheduler->submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
       std::this_thread::sleep_for(std::chrono::milliseconds(5));  // that one is on its way
-      for (int i = 0; i < 12; ++i) scheduler->submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+      for (int i = 0; i < 12; ++i)
+        scheduler->submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
     }
     CHECK(done == 13);
     CHECK(engine.stats().forwards - before == passes);
@@ -174,11 +191,12 @@ TEST_CASE("a request of many questions holds nobody up") {
   for (const bool batch : {true, false}) {
     std::vector<int> order;
     {
-      const auto scheduler = scheduler_of(engine, {.batch = batch, .max_batch_tokens = 4});
-      scheduler->submit(
-          {std::vector<Prompt>(64, prompt(1, 2)), [&](Result) { order.push_back(0); }});
+      const auto scheduler = scheduler_of(engine, passes_of(batch, 4));
+      scheduler->submit({std::vector<Prompt>(64, prompt(1, 2)),
+                         [&](Result, scheduling::Timing) { order.push_back(0); }});
       for (int i = 1; i <= 3; ++i) {
-        scheduler->submit({{prompt(1, 2)}, [&, i](Result) { order.push_back(i); }});
+        scheduler->submit(
+            {{prompt(1, 2)}, [&, i](Result, scheduling::Timing) { order.push_back(i); }});
       }
     }
     CHECK(order == std::vector<int>{1, 2, 3, 0});
@@ -192,7 +210,7 @@ TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
   std::atomic<int> dropped{0}, answered{0};
   {
     const auto scheduler = scheduler_of(engine);
-    const auto count = [&](Result result) {
+    const auto count = [&](Result result, scheduling::Timing) {
       ++(std::holds_alternative<scheduling::Dropped>(result) ? dropped : answered);
     };
     std::vector<uint64_t> ids;
@@ -216,7 +234,7 @@ TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
 TEST_CASE("admission: questions and tokens that wait are bounded") {
   Engine engine(library(), {});
   const Variable slow("CUA_FAKE_CALL_US", "50000");
-  const auto scheduler = scheduler_of(engine, {.queue_questions = 10, .queue_tokens = 20});
+  const auto scheduler = scheduler_of(engine, room_for(10, 20));
   CHECK(scheduler->admit(64));  // alone, however many
   CHECK(!scheduler->admit(1));
   scheduler->release(64);
@@ -227,10 +245,11 @@ TEST_CASE("admission: questions and tokens that wait are bounded") {
   CHECK(scheduler->queue().questions == 0);
   std::promise<void> last;
   CHECK(scheduler->admit(1));
-  scheduler->submit({{prompt(1, 2)}, [](Result) {}});
+  scheduler->submit({{prompt(1, 2)}, [](Result, scheduling::Timing) {}});
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   CHECK(scheduler->admit(1));
-  scheduler->submit({{{std::vector<uint32_t>(30, 1), 2}}, [&](Result) { last.set_value(); }});
+  scheduler->submit(
+      {{{std::vector<uint32_t>(30, 1), 2}}, [&](Result, scheduling::Timing) { last.set_value(); }});
   CHECK(!scheduler->admit(1));  // 30 tokens wait
   last.get_future().wait();
   CHECK(scheduler->admit(1));
@@ -245,7 +264,7 @@ TEST_CASE("a pass that fails is tried prompt by prompt") {
   std::vector<int32_t> codes(9);
   std::atomic<int> done{0};
   for (size_t i = 0; i < codes.size(); ++i) {
-    scheduler->submit({{prompt(i == 4 ? 'Z' : 1, 2)}, [&, i](Result result) {
+    scheduler->submit({{prompt(i == 4 ? 'Z' : 1, 2)}, [&, i](Result result, scheduling::Timing) {
                          codes[i] = code_of(result);
                          ++done;
                        }});
@@ -262,8 +281,11 @@ TEST_CASE("several engines share one queue") {
   Engine *const engines[] = {&a, &b};
   std::atomic<int> done{0};
   {
-    Scheduler scheduler(engines, {.batch = false});
-    for (int i = 0; i < 20; ++i) scheduler.submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+    SchedulerOptions options;
+    options.batch = false;
+    Scheduler scheduler(engines, options);
+    for (int i = 0; i < 20; ++i)
+      scheduler.submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
   }
   CHECK(done == 20);
   CHECK(a.stats().forwards > 0);
@@ -277,7 +299,8 @@ TEST_CASE("the end waits for what is queued") {
   {
     const auto scheduler_owner = scheduler_of(engine);
     Scheduler &scheduler = *scheduler_owner;
-    for (int i = 0; i < 30; ++i) scheduler.submit({{prompt(1, 2)}, [&](Result) { ++done; }});
+    for (int i = 0; i < 30; ++i)
+      scheduler.submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
   }
   CHECK(done == 30);
 }
