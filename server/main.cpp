@@ -77,6 +77,9 @@ Engines load(const Library &library, const Options &options) {
   } catch (const scheduling::EngineError &error) {
     log(Level::error, std::string("cannot use the model or the device: ") + error.what());
     engines.failure = error.code() == CUA_DEVICE_FAILED ? kDevice : kModel;
+  } catch (const std::exception &error) {
+    log(Level::error, std::string("cannot load the model: ") + error.what());
+    engines.failure = kModel;
   }
   return engines;
 }
@@ -126,7 +129,7 @@ class Worker {
 
   int serve() {
     try {
-      listener_.emplace(context_, options_.host, options_.port, service_);
+      listener_.emplace(context_, options_.host, options_.port, service_, options_.max_connections);
     } catch (const boost::system::system_error &error) {
       log(Level::error, "cannot listen on " + options_.host + ":" + std::to_string(options_.port) +
                             ": " + error.code().message());

@@ -35,6 +35,7 @@ constexpr Setting kSettings[] = {
     {"batch", "on|off", "score prompts that wait together; on"},
     {"batch-wait-us", "N", "wait so long for company; 0"},
     {"max-batch-tokens", "N", "of one pass; 0 is the library's choice"},
+    {"max-connections", "N", "at the same time; 4096"},
     {"max-queue-requests", "N", "questions that may wait; 1024"},
     {"max-queue-tokens", "N", "tokens that may wait; 4000000"},
     {"request-timeout", "SECONDS", "503 for a decision that waits longer; 0 is for ever"},
@@ -267,6 +268,9 @@ Options parse_options(int argc, const char *const *argv) {
   }
   if (const auto tokens = settings.find("max-batch-tokens")) {
     options.max_batch_tokens = number<uint32_t>(settings.source(), *tokens, 0, 1u << 24);
+  }
+  if (const auto connections = settings.find("max-connections")) {
+    options.max_connections = number<uint32_t>(settings.source(), *connections, 1, 1u << 20);
   }
   if (const auto requests = settings.find("max-queue-requests")) {
     options.max_queue_requests = number<uint64_t>(settings.source(), *requests, 1, 1u << 24);

@@ -33,6 +33,7 @@ struct Options {
   bool batch = true;
   std::chrono::microseconds batch_wait{};
   uint32_t max_batch_tokens = 0;  // 0: the engine's
+  uint32_t max_connections = 4096;
   uint64_t max_queue_requests = 1024, max_queue_tokens = 4'000'000;
   std::chrono::milliseconds request_timeout{};   // 0: none
   std::chrono::milliseconds shutdown_timeout{};  // 0: none

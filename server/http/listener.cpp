@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <string>
 
 #include "telemetry/log.h"
 
@@ -16,8 +17,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 Listener::Listener(asio::io_context &context, const std::string &host, uint16_t port,
-                   Service &service)
-    : context_(context), acceptor_(context), service_(service) {
+                   Service &service, size_t most_connections)
+    : context_(context),
+      acceptor_(context),
+      service_(service),
+      most_connections_(most_connections) {
   tcp::resolver resolver(context);
   const auto found = resolver.resolve(host, std::to_string(port),
                                       tcp::resolver::passive | tcp::resolver::numeric_service);
@@ -58,6 +62,21 @@ asio::awaitable<void> Listener::accept() {
                      "accepting a connection failed: " + error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+      continue;
+    }
+    if (sessions_.size() >= most_connections_) {
+      // A fresh connection takes so little at once; whoever does not read it loses nothing.
+      static const std::string full = [] {
+        const std::string body = error_reply(503, "too many connections; come again").body;
+        return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+               "Content-Length: " +
+               std::to_string(body.size()) +
+               "\r\nRetry-After: 1\r\nretry-after-ms: 1000\r\nConnection: close\r\n\r\n" + body;
+      }();
+      boost::system::error_code ignored;
+      socket.non_blocking(true, ignored);
+      socket.write_some(asio::buffer(full), ignored);
+      socket.shutdown(tcp::socket::shutdown_send, ignored);
       continue;
     }
     const auto session = sessions_.emplace(sessions_.end(), std::move(socket), service_);

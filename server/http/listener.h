@@ -16,8 +16,9 @@ namespace cua_server::http {
 class Listener {
  public:
   // Binds and listens. Port 0 picks a free one. Throws boost::system::system_error.
+  // most_connections: at the same time; more are told 503 and closed.
   Listener(boost::asio::io_context &context, const std::string &host, uint16_t port,
-           Service &service);
+           Service &service, size_t most_connections);
 
   std::string address() const;  // HOST:PORT, an IPv6 host in brackets
   // Starts accepting, until stop().
@@ -32,6 +33,7 @@ class Listener {
   boost::asio::io_context &context_;
   boost::asio::ip::tcp::acceptor acceptor_;
   Service &service_;
+  size_t most_connections_;
   std::list<Session> sessions_;
   bool stopping_ = false;
   std::function<void()> drained_;

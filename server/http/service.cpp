@@ -24,6 +24,10 @@ namespace asio = boost::asio;
 constexpr std::string_view kModelId =
     "cua-ai/cua-s1-4b-0.2@16818868b0cc7813808aae4e87b417657046ab79:text";
 
+// Bodies up to this size are parsed and tokenised where they were read: that takes less than a
+// millisecond, and handing them to another thread would cost more than it saves.
+constexpr size_t kInlineBytes = 16 * 1024;
+
 // Target to path: without the query, and without the scheme and authority of the absolute form.
 std::string_view path_of(std::string_view target) {
   target = target.substr(0, target.find('?'));
@@ -302,8 +306,12 @@ auto Service::score(std::vector<scheduling::Prompt> prompts, std::shared_ptr<Wai
 
 asio::awaitable<Reply> Service::decide(std::string body, std::shared_ptr<Waiter> waiter) {
   const auto began = std::chrono::steady_clock::now();
-  Decision decision =
-      co_await on_pool(workers_, [this, &body]() -> Decision { return prepare(body); });
+  Decision decision;
+  if (body.size() <= kInlineBytes) {
+    decision = prepare(body);
+  } else {
+    decision = co_await on_pool(workers_, [this, &body]() -> Decision { return prepare(body); });
+  }
   body = {};
   metrics_.prepare.add(decision.seconds);
   const size_t questions = decision.prompts.size();

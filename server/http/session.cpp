@@ -12,6 +12,7 @@
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <optional>
 #include <random>
@@ -231,7 +232,9 @@ asio::awaitable<bool> Session::send(const Head &head, Reply reply, bool keep_ali
 
 // Answers a request that could not be read to its end, and closes.
 asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) {
-  const std::string text = message(11, false, error_reply(status, detail), false);
+  Reply reply = error_reply(status, detail);
+  reply.headers = id_headers(request_id({}));
+  const std::string text = message(11, false, reply, false);
   stream_.expires_after(kWrite);
   const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
   if (!error) co_await linger();

@@ -29,7 +29,7 @@ struct Scheduler::Item {
 
 Scheduler::Scheduler(std::span<Engine *const> engines, const SchedulerOptions &options,
                      std::function<void()> device_lost)
-    : options_(options), device_lost_(std::move(device_lost)) {
+    : options_(options), device_lost_(std::move(device_lost)), engines_(engines.size()) {
   for (Engine *const engine : engines) {
     threads_.emplace_back([this, engine] { run(*engine); });
   }
@@ -79,14 +79,18 @@ uint64_t Scheduler::submit(Job job) {
   return id;
 }
 
-// Takes a job out of the queue; what waited of it waits no more.
-void Scheduler::finish(std::list<std::shared_ptr<Pending>>::iterator at,
-                       std::vector<std::shared_ptr<Pending>> &finished) {
-  Pending &pending = **at;
+// What waits of a job waits no more.
+void Scheduler::forget(Pending &pending) {
   for (; pending.next < pending.job.prompts.size(); ++pending.next) {
     --waiting_;
     waiting_tokens_ -= pending.job.prompts[pending.next].ids.size();
   }
+}
+
+// Takes a job out of the queue.
+void Scheduler::finish(std::list<std::shared_ptr<Pending>>::iterator at,
+                       std::vector<std::shared_ptr<Pending>> &finished) {
+  forget(**at);
   finished.push_back(*at);
   jobs_.erase(at);
 }
@@ -98,8 +102,10 @@ void Scheduler::cancel(uint64_t id) {
     const auto at = std::find_if(jobs_.begin(), jobs_.end(),
                                  [&](const auto &pending) { return pending->id == id; });
     if (at == jobs_.end()) return;
-    (*at)->dropped = true;
-    if ((*at)->running != 0) return;  // whoever runs them settles it
+    Pending &pending = **at;
+    pending.dropped = pending.next < pending.job.prompts.size();
+    forget(pending);
+    if (pending.running != 0) return;  // whoever runs them settles it
     finish(at, finished);
   }
   for (const auto &pending : finished) {
@@ -109,7 +115,7 @@ void Scheduler::cancel(uint64_t id) {
 
 QueueState Scheduler::queue() const {
   const std::lock_guard lock(mutex_);
-  return {waiting_ + admitted_, waiting_tokens_, rate_};
+  return {waiting_ + admitted_, waiting_tokens_, rate_ * static_cast<double>(engines_)};
 }
 
 std::optional<std::string> Scheduler::device_failure() const {
@@ -125,7 +131,7 @@ std::vector<Scheduler::Item> Scheduler::take(const Engine &engine) {
   uint64_t tokens = 0;
   for (size_t passed_over = 0; passed_over < jobs_.size();) {
     const std::shared_ptr<Pending> &pending = jobs_.front();
-    if (pending->dropped || pending->next == pending->job.prompts.size()) {
+    if (pending->next == pending->job.prompts.size()) {
       ++passed_over;
     } else {
       const uint64_t more = pending->job.prompts[pending->next].ids.size();
@@ -200,20 +206,19 @@ void Scheduler::settle(std::vector<Item> &items, double seconds) {
       Pending &pending = *item.pending;
       --pending.running;
       if (item.error) {
-        if (item.error->code() == CUA_DEVICE_FAILED && !failure_) {
+        if (item.error->code() == CUA_DEVICE_FAILED && engines_ <= 1 && !failure_) {
           failure_ = item.error->what();
           lost = true;
         }
         pending.error = std::move(item.error);
+        forget(pending);
       } else {
         pending.scores[item.index] = item.score;
       }
     }
     for (const Item &item : items) {
       const Pending &pending = *item.pending;
-      const bool over = pending.next == pending.job.prompts.size() || pending.dropped ||
-                        pending.error.has_value();
-      if (pending.running != 0 || !over) continue;
+      if (pending.running != 0 || pending.next < pending.job.prompts.size()) continue;
       const auto at = std::find(jobs_.begin(), jobs_.end(), item.pending);
       if (at != jobs_.end()) finish(at, finished);
     }
@@ -231,34 +236,50 @@ void Scheduler::settle(std::vector<Item> &items, double seconds) {
   if (lost && device_lost_) device_lost_();
 }
 
+// A lost engine takes no more work from the others. The last one stays, to fail what comes at once.
+// The mutex is held.
+bool Scheduler::leave_engine() {
+  if (engines_ <= 1) return false;
+  --engines_;
+  telemetry::log(telemetry::Level::error, "a device is lost; " + std::to_string(engines_) +
+                                              (engines_ == 1 ? " goes on" : " go on"));
+  return true;
+}
+
 void Scheduler::run(Engine &engine) {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || waiting_ != 0; });
     if (waiting_ == 0) return;
-    if (options_.batch && options_.batch_wait.count() > 0 && !stop_) {
-      lock.unlock();
-      std::this_thread::sleep_for(options_.batch_wait);
-      lock.lock();
+    if (options_.batch && options_.batch_wait.count() > 0) {
+      // Until there is company enough, or the time is over.
+      wake_.wait_for(lock, options_.batch_wait,
+                     [&] { return stop_ || waiting_tokens_ >= engine.max_batch_tokens(); });
     }
     std::vector<Item> items = take(engine);
-    if (items.empty()) {  // another engine took it, or it was dropped
-      if (waiting_ != 0) wake_.wait_for(lock, std::chrono::milliseconds(1));
-      continue;
-    }
+    if (items.empty()) continue;  // another engine took it, or it was dropped
+    if (waiting_ != 0) wake_.notify_one();
     lock.unlock();
     const auto began = Clock::now();
     score(engine, items);
     const std::chrono::duration<double> seconds = Clock::now() - began;
     if (options_.observe) {
       PassReport report{items.size(), 0, seconds.count()};
-      for (const Item &item : items)
+      for (const Item &item : items) {
         report.tokens += item.pending->job.prompts[item.index].ids.size();
+      }
       options_.observe(report);
     }
+    const bool lost = std::any_of(items.begin(), items.end(), [](const Item &item) {
+      return item.error && item.error->code() == CUA_DEVICE_FAILED;
+    });
     settle(items, seconds.count());
     items.clear();  // what they held goes now, not while the next wait
     lock.lock();
+    if (lost && leave_engine()) {
+      if (waiting_ != 0) wake_.notify_one();
+      return;
+    }
   }
 }
 

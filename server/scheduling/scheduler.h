@@ -62,8 +62,8 @@ struct QueueState {
 // the pass is full. So a request of many questions holds nobody up.
 class Scheduler {
  public:
-  // device_lost is called once, on a thread of the scheduler, after the failed jobs have been
-  // answered. The engines must be of one model.
+  // device_lost is called once the last engine is lost, on a thread of the scheduler, after the
+  // failed jobs have been answered. The engines must be of one model.
   Scheduler(std::span<Engine *const> engines, const SchedulerOptions &options,
             std::function<void()> device_lost = {});
   // Finishes what is queued.
@@ -78,11 +78,12 @@ class Scheduler {
   // Gives a number for cancel(). The questions of the job were admitted.
   uint64_t submit(Job job);
   // Drops what has not begun. The job's done() gets Dropped, at once or when its running prompts
-  // are through. Nothing happens where the job is finished.
+  // are through; where those were its last, it gets the scores after all. Nothing happens where the
+  // job is finished.
   void cancel(uint64_t id);
 
   QueueState queue() const;
-  // Why the device is lost for good; nullopt while it is not.
+  // Why the devices are lost for good; nullopt while one of them works.
   std::optional<std::string> device_failure() const;
 
  private:
@@ -94,6 +95,8 @@ class Scheduler {
   std::vector<Item> take(const Engine &engine);
   void score(Engine &engine, std::vector<Item> &items);
   void settle(std::vector<Item> &items, double seconds);
+  void forget(Pending &pending);
+  bool leave_engine();
   static Timing timing(const Pending &pending);
   void finish(std::list<std::shared_ptr<Pending>>::iterator at,
               std::vector<std::shared_ptr<Pending>> &finished);
@@ -108,6 +111,7 @@ class Scheduler {
   uint64_t waiting_ = 0, waiting_tokens_ = 0;  // prompts that no pass has taken
   double rate_ = 0;                            // questions a second, smoothed
   std::optional<std::string> failure_;
+  size_t engines_ = 0;  // that are not lost
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

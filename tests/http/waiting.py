@@ -123,6 +123,8 @@ def full(server, fake):
         check("in time", time.time() - began < 8 * 0.2, time.time() - began)
         check("with the limit", all("300 ms" in r.json()["detail"] for r in responses if r.status == 503))
         check("one alone is in time", worker.post(body("alone")).status == 200)
+    with Worker(server, fake, "x", "--request-timeout", "0.1", env={"CUA_FAKE_CALL_US": "300000"}) as worker:
+        check("a pass that has begun is not thrown away", worker.post(body("running")).status == 200)
 
 
 def gone(server, fake, folder):
@@ -284,6 +286,17 @@ def several(server, fake):
         answers = together(lambda i: worker.post(body(f"s{i}")).status)(20)
         check("two engines, one queue", answers == [200] * 20, answers)
         check("both work", time.time() - began < 20 * 0.05 * 0.9, time.time() - began)
+        began = time.time()
+        check("on one request too", worker.post(body("many", 20)).status == 200
+              and time.time() - began < 20 * 0.05 * 0.9, time.time() - began)
+    with Worker(server, fake, "x", "--max-connections", "5") as worker:
+        clients = [socket.create_connection((worker.host, worker.port)) for _ in range(5)]
+        time.sleep(0.1)
+        answer = worker.exchange(get("/health"))
+        check("one connection too many", answer.status == 503 and "connections" in answer.json()["detail"], answer)
+        for client in clients:
+            client.close()
+        wait_for(lambda: worker.exchange(get("/health")).status == 200, "room")
 
 
 def main():

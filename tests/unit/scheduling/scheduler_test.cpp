@@ -226,8 +226,8 @@ TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
     CHECK(scheduler->queue().questions == 2);
     CHECK(scheduler->queue().tokens == 2);
   }
-  CHECK(dropped == 49);
-  CHECK(answered == 1);
+  CHECK(dropped == 48);
+  CHECK(answered == 2);  // the first, both of whose prompts ran, and the one that stayed
   CHECK(engine.stats().prompts - before == 4);
 }
 
@@ -290,6 +290,54 @@ TEST_CASE("several engines share one queue") {
   CHECK(done == 20);
   CHECK(a.stats().forwards > 0);
   CHECK(b.stats().forwards > 0);
+}
+
+TEST_CASE("the questions of one request use every engine") {
+  Engine a(library(), {}), b(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "5000");
+  Engine *const engines[] = {&a, &b};
+  {
+    Scheduler scheduler(engines, passes_of(false));
+    CHECK(code_of(run(scheduler, std::vector<Prompt>(20, prompt(1, 2)))) == CUA_OK);
+  }
+  CHECK(a.stats().forwards >= 5);
+  CHECK(b.stats().forwards >= 5);
+}
+
+TEST_CASE("one of two devices is lost: the other goes on") {
+  Engine a(library(), {}), b(library(), {});
+  Engine *const engines[] = {&a, &b};
+  Scheduler scheduler(engines, passes_of(false));
+  {
+    const Variable fail("CUA_FAKE_FAIL", "7");
+    CHECK(code_of(run(scheduler, {prompt(1, 2)})) == CUA_DEVICE_FAILED);
+  }
+  CHECK(!scheduler.device_failure());
+  for (int i = 0; i < 10; ++i) CHECK(code_of(run(scheduler, {prompt(1, 2)})) == CUA_OK);
+  {
+    const Variable fail("CUA_FAKE_FAIL", "7");
+    CHECK(code_of(run(scheduler, {prompt(1, 2)})) == CUA_DEVICE_FAILED);
+  }
+  CHECK(scheduler.device_failure());
+}
+
+TEST_CASE("who is cancelled while its last prompts run gets the scores after all") {
+  Engine engine(library(), {});
+  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  const auto scheduler = scheduler_of(engine);
+  std::promise<Result> whole, part;
+  const uint64_t one = scheduler->submit({{prompt(1, 2)}, [&](Result result, scheduling::Timing) {
+                                            whole.set_value(std::move(result));
+                                          }});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const uint64_t two = scheduler->submit({{prompt(1, 2)}, [&](Result result, scheduling::Timing) {
+                                            part.set_value(std::move(result));
+                                          }});
+  scheduler->cancel(one);
+  scheduler->cancel(two);
+  CHECK(scheduler->queue().questions == 0);
+  CHECK(code_of(whole.get_future().get()) == CUA_OK);
+  CHECK(std::holds_alternative<scheduling::Dropped>(part.get_future().get()));
 }
 
 TEST_CASE("the end waits for what is queued") {
