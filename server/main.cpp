@@ -138,12 +138,12 @@ class Worker {
     listener_->start();
     wait_for_signal();
     // Loading takes seconds; the sockets say so meanwhile.
-    std::thread loader([this] {
+    loader_ = std::thread([this] {
       auto engines = std::make_shared<Engines>(load(library_, options_));
       boost::asio::post(context_, [this, engines] { loaded(std::move(*engines)); });
     });
     context_.run();
-    loader.join();
+    if (loader_.joinable()) loader_.join();
     log(Level::info, "stopped");
     if (failure_ != kStopped) return failure_;
     return scheduler_ && scheduler_->device_failure() ? kDevice : kStopped;
@@ -151,6 +151,7 @@ class Worker {
 
  private:
   void loaded(Engines engines) {
+    loader_.join();
     if (engines.failure != kStopped) {
       failure_ = engines.failure;
       stop();
@@ -236,6 +237,7 @@ class Worker {
   std::optional<http::Listener> listener_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer deadline_, watchdog_;
+  std::thread loader_;
   bool stopping_ = false;
   Exit failure_ = kStopped;
 };
