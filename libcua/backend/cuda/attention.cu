@@ -32,16 +32,22 @@ __device__ inline void norm_and_rotate(bf16 *head, const float *w, const float *
 #pragma unroll
   for (int i = 0; i < 8; ++i) squares += value[i] * value[i];
   const float scale = rsqrtf(warp_sum(squares) / kDim + eps);
+  float weight[8];
+  load_floats(w + lane * 8, weight);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) value[i] = round_bf16(value[i] * scale * (1.0f + w[lane * 8 + i]));
+  for (int i = 0; i < 8; ++i) value[i] = round_bf16(value[i] * scale * (1.0f + weight[i]));
   // Dimension j < 32 pairs with j + 32: lane l < 4 with lane l + 4.
-  const uint32_t pair = lane % 4 * 8;
+  float other[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float other = __shfl_xor_sync(0xffffffffu, value[i], 4);
-    if (lane < kRotary / 8) {
-      const float cosine = rotary[pair + i], sine = rotary[kRotary / 2 + pair + i];
-      value[i] = lane < 4 ? value[i] * cosine - other * sine : value[i] * cosine + other * sine;
+  for (int i = 0; i < 8; ++i) other[i] = __shfl_xor_sync(0xffffffffu, value[i], 4);
+  if (lane < kRotary / 8) {
+    float cosine[8], sine[8];
+    load_floats(rotary + lane % 4 * 8, cosine);
+    load_floats(rotary + kRotary / 2 + lane % 4 * 8, sine);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      value[i] = lane < 4 ? value[i] * cosine[i] - other[i] * sine[i]
+                          : value[i] * cosine[i] + other[i] * sine[i];
     }
   }
   store8(head + lane * 8, value);

@@ -74,15 +74,16 @@ __global__ void __launch_bounds__(kHeadsOfBlock * 32)
   const uint32_t channel = head * kDim + lane * 4, channels = heads * kDim;
 
   // All at once, so that they wait for memory together: the rows, and those before them.
-  uint2 raw[kTaps - 1 + kRowsOfWarp];
+  uint2 raw[kRowsOfWarp], earlier[kTaps - 1];
+  const auto at_row = [&](uint32_t row) -> uint2 {  // a row that is none wraps around
+    return row < batch.rows ? *reinterpret_cast<const uint2 *>(
+                                  projected + uint64_t{row} * shape.stride + channel)
+                            : uint2{};
+  };
 #pragma unroll
-  for (int j = 0; j < kTaps - 1 + kRowsOfWarp; ++j) {
-    const uint32_t row = first + j - (kTaps - 1);  // wraps around where there is none
-    raw[j] =
-        row < batch.rows
-            ? *reinterpret_cast<const uint2 *>(projected + uint64_t{row} * shape.stride + channel)
-            : uint2{};
-  }
+  for (int j = 0; j < kTaps - 1; ++j) earlier[j] = at_row(first + j - (kTaps - 1));
+#pragma unroll
+  for (int j = 0; j < kRowsOfWarp; ++j) raw[j] = at_row(first + j);
   float taps[4][kTaps];
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
@@ -92,46 +93,69 @@ __global__ void __launch_bounds__(kHeadsOfBlock * 32)
     taps[c][2] = w.z;
     taps[c][3] = w.w;
   }
-  uint32_t begin = 0, end = 0, sequence = 0;  // the row's sequence
-#pragma unroll 2  // whole, its instructions take longer to fetch than to run
-  for (uint32_t row = first; row < last; ++row) {
-    if (row >= end) {
-      sequence = batch.row_sequence[row];
-      begin = batch.cu_seqlens[sequence];
-      end = batch.cu_seqlens[sequence + 1];
+
+  uint32_t sequence = batch.row_sequence[first];  // the row's
+  uint32_t end = batch.cu_seqlens[sequence + 1];
+  Four window[kTaps - 1];  // the rows of its sequence before it
+  {
+    const uint32_t begin = batch.cu_seqlens[sequence];
+#pragma unroll
+    for (uint32_t back = 1; back < kTaps; ++back) {
+      window[kTaps - 1 - back] =
+          widen(first >= begin + back ? earlier[kTaps - 1 - back]
+                                      : input_before(batch.prefixes[sequence], layer,
+                                                     begin + back - first, channels, channel));
     }
-    float sum[4] = {};
+  }
+  const bool is_v = head >= 2 * shape.key_heads, is_q = head < shape.key_heads;
+  const uint32_t within = is_v ? head - 2 * shape.key_heads : is_q ? head : head - shape.key_heads;
+  const uint64_t out_stride = uint64_t{is_v ? shape.value_heads : shape.key_heads} * kDim;
+  bf16 *const out_base = (is_v ? v : is_q ? q : k) + within * kDim + lane * 4;
+
+  constexpr int kStep = 4;  // rows; all eight would take longer to fetch than to run
+#pragma unroll 1
+  for (uint32_t row0 = first; row0 < last; row0 += kStep) {
 #pragma unroll
-    for (int j = 0; j < kTaps; ++j) {
-      const uint32_t back = kTaps - 1 - j;
-      const Four in =
-          widen(row >= begin + back ? raw[j]
-                                    : input_before(batch.prefixes[sequence], layer,
-                                                   begin + back - row, channels, channel));
+    for (int i = 0; i < kStep; ++i) {
+      const uint32_t row = row0 + i;
+      if (row >= last) break;
+      if (row >= end) {  // another sequence begins
+        sequence = batch.row_sequence[row];
+        end = batch.cu_seqlens[sequence + 1];
+#pragma unroll 1
+        for (uint32_t back = 1; back < kTaps; ++back) {
+          const Four in =
+              widen(input_before(batch.prefixes[sequence], layer, back, channels, channel));
+          if (back == 1) window[2] = in;
+          if (back == 2) window[1] = in;
+          if (back == 3) window[0] = in;
+        }
+      }
+      const Four now = widen(raw[i]);
+      Four out;
+      float squares = 0;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] += taps[c][j] * in.value[c];
+      for (int c = 0; c < 4; ++c) {
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < kTaps - 1; ++j) sum += taps[c][j] * window[j].value[c];
+        sum += taps[c][kTaps - 1] * now.value[c];
+        out.value[c] = round_bf16(silu(round_bf16(sum)));
+        squares += out.value[c] * out.value[c];
+      }
+      if (!is_v) {
+        const float scale =
+            rsqrtf(warp_sum(squares) + 1e-6f) * (is_q ? 0.08838834764831845f : 1.0f);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) out.value[c] *= scale;
+      }
+      store4(out_base + row * out_stride, out);
+      window[0] = window[1];
+      window[1] = window[2];
+      window[2] = now;
     }
-    Four out;
-    float squares = 0;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      out.value[c] = round_bf16(silu(round_bf16(sum[c])));
-      squares += out.value[c] * out.value[c];
-    }
-    if (head < 2 * shape.key_heads) {
-      const bool is_q = head < shape.key_heads;
-      const float scale = rsqrtf(warp_sum(squares) + 1e-6f) * (is_q ? 0.08838834764831845f : 1.0f);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) out.value[c] *= scale;
-      bf16 *const to = is_q ? q : k;
-      const uint32_t within = is_q ? head : head - shape.key_heads;
-      store4(to + (uint64_t{row} * shape.key_heads + within) * kDim + lane * 4, out);
-    } else {
-      const uint32_t within = head - 2 * shape.key_heads;
-      store4(v + (uint64_t{row} * shape.value_heads + within) * kDim + lane * 4, out);
-    }
-#pragma unroll
-    for (int j = 0; j + 1 < kTaps - 1 + kRowsOfWarp; ++j) raw[j] = raw[j + 1];
+    for (int i = 0; i < kRowsOfWarp - kStep; ++i) raw[i] = raw[i + kStep];
   }
   if (capture != nullptr && last == batch.rows) {  // one sequence: its last three inputs
     for (uint32_t back = 1; back < kTaps; ++back) {

@@ -32,6 +32,19 @@ __device__ inline void store8(bf16 *to, const float (&from)[8]) {
   *reinterpret_cast<Bf16x8 *>(to) = raw;
 }
 
+__device__ inline void load_floats(const float *from, float (&to)[8]) {
+  const float4 a = *reinterpret_cast<const float4 *>(from);
+  const float4 b = *reinterpret_cast<const float4 *>(from + 4);
+  to[0] = a.x;
+  to[1] = a.y;
+  to[2] = a.z;
+  to[3] = a.w;
+  to[4] = b.x;
+  to[5] = b.y;
+  to[6] = b.z;
+  to[7] = b.w;
+}
+
 __device__ inline float round_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
 __device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
