@@ -86,9 +86,9 @@ def metrics(server, fake):
 
 def under_load(server, fake):
     """Health and metrics answer while every pass takes long and the queue is full."""
-    with Worker(server, fake, "x", "--max-queue-requests", "8", "--batch", "off",
-                env={"CUA_FAKE_CALL_US": "300000"}) as worker:
-        threads = [threading.Thread(target=worker.post, args=(body(),)) for _ in range(8)]
+    with Worker(server, fake, "x", "--max-queue-requests", "2", "--batch", "off",
+                env={"CUA_FAKE_CALL_US": "3000000"}) as worker:
+        threads = [threading.Thread(target=worker.post, args=(body(),)) for _ in range(4)]
         for thread in threads:
             thread.start()
         time.sleep(0.1)
@@ -99,7 +99,7 @@ def under_load(server, fake):
             status = worker.exchange(get(path)).status
             slowest = max(slowest, time.monotonic() - began)
             check(f"{path} under load", status == 200, status)
-        check("none waited for a pass", slowest < 0.25, slowest)
+        check("none waited for a pass", slowest < 2, slowest)
         for thread in threads:
             thread.join(PATIENCE)
 

@@ -167,7 +167,7 @@ TEST_CASE("a failed job fails alone; a lost device stays lost") {
 
 TEST_CASE("what waits together is scored together, up to the limit of a pass") {
   Engine engine(library(), {});
-  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  const Variable slow("CUA_FAKE_CALL_US", "150000");
   for (const auto &[options, passes] : {std::pair<SchedulerOptions, uint64_t>{{}, 2},
                                         {passes_of(false), 13},
                                         {passes_of(true, 4), 4}}) {
@@ -176,7 +176,7 @@ TEST_CASE("what waits together is scored together, up to the limit of a pass") {
     {
       const auto scheduler = scheduler_of(engine, options);
       scheduler->submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // that one is on its way
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // that one is on its way
       for (int i = 0; i < 12; ++i)
         scheduler->submit({{prompt(1, 2)}, [&](Result, scheduling::Timing) { ++done; }});
     }
@@ -205,7 +205,7 @@ TEST_CASE("a request of many questions holds nobody up") {
 
 TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
   Engine engine(library(), {});
-  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  const Variable slow("CUA_FAKE_CALL_US", "150000");
   const uint64_t before = engine.stats().prompts;
   std::atomic<int> dropped{0}, answered{0};
   {
@@ -216,7 +216,7 @@ TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
     std::vector<uint64_t> ids;
     for (int i = 0; i < 50; ++i) {
       ids.push_back(scheduler->submit({{prompt(1, 2), prompt(2, 2)}, count}));
-      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
     }
     for (size_t i = 0; i < ids.size(); ++i) {
       if (i != 20) scheduler->cancel(ids[i]);
@@ -233,7 +233,7 @@ TEST_CASE("who leaves the queue costs nothing, and nobody else anything") {
 
 TEST_CASE("admission: questions and tokens that wait are bounded") {
   Engine engine(library(), {});
-  const Variable slow("CUA_FAKE_CALL_US", "50000");
+  const Variable slow("CUA_FAKE_CALL_US", "300000");
   const auto scheduler = scheduler_of(engine, room_for(10, 20));
   CHECK(scheduler->admit(64));  // alone, however many
   CHECK(!scheduler->admit(1));
@@ -246,7 +246,7 @@ TEST_CASE("admission: questions and tokens that wait are bounded") {
   std::promise<void> last;
   CHECK(scheduler->admit(1));
   scheduler->submit({{prompt(1, 2)}, [](Result, scheduling::Timing) {}});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
   CHECK(scheduler->admit(1));
   scheduler->submit(
       {{{std::vector<uint32_t>(30, 1), 2}}, [&](Result, scheduling::Timing) { last.set_value(); }});
@@ -323,13 +323,13 @@ TEST_CASE("one of two devices is lost: the other goes on") {
 
 TEST_CASE("who is cancelled while its last prompts run gets the scores after all") {
   Engine engine(library(), {});
-  const Variable slow("CUA_FAKE_CALL_US", "20000");
+  const Variable slow("CUA_FAKE_CALL_US", "150000");
   const auto scheduler = scheduler_of(engine);
   std::promise<Result> whole, part;
   const uint64_t one = scheduler->submit({{prompt(1, 2)}, [&](Result result, scheduling::Timing) {
                                             whole.set_value(std::move(result));
                                           }});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
   const uint64_t two = scheduler->submit({{prompt(1, 2)}, [&](Result result, scheduling::Timing) {
                                             part.set_value(std::move(result));
                                           }});
