@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154  # root comes from the caller, jobs goes to it
 # What demo.sh and test.sh share; sourced by them, never run. POSIX sh.
 # The caller has set $root, the repository's folder, and has `set -eu`.
-LC_ALL=C
+LC_ALL=C.UTF-8  # plain C cannot unpack below a folder whose name is not ASCII
 export LC_ALL
 
 say() { printf '\n== %s\n' "$*"; }

@@ -142,7 +142,15 @@ class Worker {
       auto engines = std::make_shared<Engines>(load(library_, options_));
       boost::asio::post(context_, [this, engines] { loaded(std::move(*engines)); });
     });
-    context_.run();
+    // What escapes a connection's own handlers (no memory, say) must not take the others along.
+    for (bool done = false; !done;) {
+      try {
+        context_.run();
+        done = true;
+      } catch (const std::exception &error) {
+        log(Level::error, std::string("a connection failed: ") + error.what());
+      }
+    }
     if (loader_.joinable()) loader_.join();
     log(Level::info, "stopped");
     if (failure_ != kStopped) return failure_;

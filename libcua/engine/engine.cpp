@@ -71,7 +71,8 @@ Engine::Engine(const EngineOptions &options) : checkpoint_(options.model_dir) {
   if (options.prefix) {
     if (!tokenizer_) {
       throw Error(CUA_UNSUPPORTED,
-                  "prefix: this model folder has no tokenizer.json; add it or leave prefix out");
+                  "prefix: this model folder has no tokenizer.json, without which text cannot be "
+                  "tokenised; copy it from the base model, or leave prefix out");
     }
     std::vector<uint32_t> ids = tokenizer_->encode(*options.prefix);
     // The tokens near the end of the text may join with what follows; a prompt is compared token by

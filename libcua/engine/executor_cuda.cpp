@@ -43,8 +43,10 @@ cudaDeviceProp usable_device(int ordinal) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   (void)cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
-    throw Error(CUA_NO_DEVICE, "the NVIDIA driver is older than CUDA " CUA_CUDA_VERSION
-                               " needs: update the driver, or use the CPU library");
+    throw Error(CUA_NO_DEVICE,
+                "there is no NVIDIA driver, or it is older than CUDA " CUA_CUDA_VERSION
+                " needs: install or update it, or use the CPU library "
+                "(cua-server --device cpu)");
   }
   if (status != cudaSuccess || count == 0) {
     throw Error(CUA_NO_DEVICE,

@@ -79,20 +79,29 @@ asio::awaitable<void> Listener::accept() {
       socket.shutdown(tcp::socket::shutdown_send, ignored);
       continue;
     }
-    const auto session = sessions_.emplace(sessions_.end(), std::move(socket), service_);
-    asio::co_spawn(context_, session->run(), [this, session](std::exception_ptr failure) {
-      if (failure) {
-        try {
-          std::rethrow_exception(failure);
-        } catch (const std::exception &error) {
-          telemetry::log(telemetry::Level::error,
-                         std::string("a connection was dropped: ") + error.what());
-        }
-      }
-      sessions_.erase(session);
-      if (stopping_ && sessions_.empty()) drained_();
-    });
+    try {
+      serve(std::move(socket));
+    } catch (const std::exception &failure) {  // out of memory: this connection is lost, not all
+      telemetry::log(telemetry::Level::error,
+                     std::string("a connection was dropped: ") + failure.what());
+    }
   }
+}
+
+void Listener::serve(tcp::socket socket) {
+  const auto session = sessions_.emplace(sessions_.end(), std::move(socket), service_);
+  asio::co_spawn(context_, session->run(), [this, session](std::exception_ptr failure) {
+    if (failure) {
+      try {
+        std::rethrow_exception(failure);
+      } catch (const std::exception &error) {
+        telemetry::log(telemetry::Level::error,
+                       std::string("a connection was dropped: ") + error.what());
+      }
+    }
+    sessions_.erase(session);
+    if (stopping_ && sessions_.empty()) drained_();
+  });
 }
 
 }  // namespace cua_server::http

@@ -29,6 +29,7 @@ class Listener {
 
  private:
   boost::asio::awaitable<void> accept();
+  void serve(boost::asio::ip::tcp::socket socket);
 
   boost::asio::io_context &context_;
   boost::asio::ip::tcp::acceptor acceptor_;

@@ -86,6 +86,7 @@ struct Service::Decision {
   std::optional<Reply> refusal;
   decision::Request request;
   std::vector<scheduling::Prompt> prompts;
+  bool tokenised = false;
   uint64_t admitted = 0;  // questions that hold room in the queue
   double seconds = 0;     // that it took
 };
@@ -250,6 +251,25 @@ Service::Decision Service::prepare(std::string_view body) const {
       return decision;
     }
     decision.admitted = questions;
+  } catch (const decision::RequestError &error) {
+    decision.refusal = error_reply(error.status(), error.what());
+  } catch (const std::exception &error) {  // out of memory
+    telemetry::log(telemetry::Level::error, std::string("parsing failed: ") + error.what());
+    decision.refusal = error_reply(500, "inference failed");
+  }
+  decision.seconds = seconds_since(began);
+  // A small body can ask many questions of its state, each of which is a prompt to tokenise.
+  const size_t bytes = decision.request.state.size() * decision.request.questions.size();
+  if (!decision.refusal && (body.size() > kInlineBytes || bytes <= kInlineBytes)) {
+    tokenise(decision);
+  }
+  return decision;
+}
+
+void Service::tokenise(Decision &decision) const {
+  const auto began = std::chrono::steady_clock::now();
+  decision.tokenised = true;
+  try {
     for (const decision::Question &question : decision.request.questions) {
       scheduling::Prompt prompt;
       prompt.n_options = static_cast<uint32_t>(question.options.size());
@@ -269,8 +289,7 @@ Service::Decision Service::prepare(std::string_view body) const {
   if (decision.refusal && decision.admitted != 0) {
     scheduler_->release(std::exchange(decision.admitted, 0));
   }
-  decision.seconds = seconds_since(began);
-  return decision;
+  decision.seconds += seconds_since(began);
 }
 
 auto Service::score(std::vector<scheduling::Prompt> prompts, std::shared_ptr<Waiter> waiter)
@@ -311,6 +330,12 @@ asio::awaitable<Reply> Service::decide(std::string body, std::shared_ptr<Waiter>
     decision = prepare(body);
   } else {
     decision = co_await on_pool(workers_, [this, &body]() -> Decision { return prepare(body); });
+  }
+  if (!decision.refusal && !decision.tokenised) {
+    co_await on_pool(workers_, [this, &decision]() -> bool {
+      tokenise(decision);
+      return true;
+    });
   }
   body = {};
   metrics_.prepare.add(decision.seconds);

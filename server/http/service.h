@@ -51,8 +51,9 @@ class Service {
 
  private:
   struct Decision;  // a request on its way: checked and tokenised
-  // On a thread of the pool.
+  // Parses and, where that is soon done or this is a thread of the pool, tokenises.
   Decision prepare(std::string_view body) const;
+  void tokenise(Decision &decision) const;
   struct Scored;
   boost::asio::awaitable<Scored> score(std::vector<scheduling::Prompt> prompts,
                                        std::shared_ptr<Waiter> waiter);

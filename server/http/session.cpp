@@ -31,6 +31,9 @@ using std::chrono::seconds;
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
 constexpr uint32_t kMostHeaderBytes = 16 * 1024;
+// What is kept of a connection until it can be understood: a header, the trailer of a chunked body,
+// a chunk's extension. Bodies go through it piece by piece.
+constexpr size_t kMostBufferBytes = 32 * 1024;
 constexpr auto kIdle = seconds(75);    // between requests
 constexpr auto kHeader = seconds(15);  // for a whole header, once it has begun
 constexpr auto kBody = seconds(60);    // for a whole body
@@ -105,14 +108,14 @@ bool is_continue(std::string_view expectation) {
 }  // namespace
 
 Session::Session(asio::ip::tcp::socket socket, Service &service)
-    : stream_(std::move(socket)), service_(service) {
+    : stream_(std::move(socket)), buffer_(kMostBufferBytes), service_(service) {
   boost::system::error_code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
 }
 
 void Session::finish() {
   finishing_ = true;
-  if (idle_) stream_.cancel();
+  if (!accepted_) stream_.cancel();
 }
 
 asio::awaitable<void> Session::run() {
@@ -123,12 +126,11 @@ asio::awaitable<void> Session::run() {
 }
 
 asio::awaitable<bool> Session::exchange() {
+  accepted_ = false;
   // Wait for the first byte apart from the rest: the time between requests is the client's own.
   if (buffer_.size() == 0) {
-    idle_ = true;
     stream_.expires_after(kIdle);
     const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(8 * 1024), kToken);
-    idle_ = false;
     if (error) co_return false;
     buffer_.commit(n);
   }
@@ -153,6 +155,11 @@ asio::awaitable<bool> Session::exchange() {
   const auto &head = parser.get();
   if (head.version() >= 11 && head.count(bhttp::field::host) != 1) {
     co_return co_await refuse(400, "not a usable HTTP request: exactly one Host header is needed");
+  }
+  if (const auto coding = head[bhttp::field::transfer_encoding];
+      !coding.empty() && !beast::iequals(coding, "chunked")) {
+    co_return co_await refuse(
+        400, "not a usable HTTP request: no Transfer-Encoding but chunked is known");
   }
   const auto method = head.method_string();
   const auto target = head.target();
@@ -187,11 +194,16 @@ asio::awaitable<bool> Session::exchange() {
     if (error == bhttp::error::body_limit) {
       co_return co_await refuse(413, decision::body_too_large().what());
     }
+    if (error == bhttp::error::buffer_overflow) {
+      co_return co_await refuse(431, "a chunk's extension or the trailer is larger than " +
+                                         std::to_string(kMostBufferBytes) + " bytes");
+    }
     if (malformed(error)) {
       co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
     }
     if (error) co_return false;
   }
+  accepted_ = true;
   stream_.expires_never();
   if (!reply) {
     const auto waiter = std::make_shared<Waiter>();
@@ -225,6 +237,7 @@ template <class Head>
 asio::awaitable<bool> Session::send(const Head &head, Reply reply, bool keep_alive) {
   const std::string text =
       message(head.version(), head.method() == bhttp::verb::head, reply, keep_alive);
+  accepted_ = true;  // what is being said is said to its end
   stream_.expires_after(kWrite);
   const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
   co_return !error;
@@ -235,6 +248,7 @@ asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) 
   Reply reply = error_reply(status, detail);
   reply.headers = id_headers(request_id({}));
   const std::string text = message(11, false, reply, false);
+  accepted_ = true;  // what is being said is said to its end
   stream_.expires_after(kWrite);
   const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
   if (!error) co_await linger();
@@ -248,8 +262,11 @@ asio::awaitable<void> Session::linger() {
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   buffer_.clear();
   stream_.expires_after(kLinger);
+  accepted_ = false;
+  if (finishing_) co_return;
   for (size_t taken = 0; taken < kMostLingerBytes;) {
-    const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(64 * 1024), kToken);
+    const auto [error, n] =
+        co_await stream_.async_read_some(buffer_.prepare(kMostBufferBytes), kToken);
     if (error) break;
     taken += n;
   }

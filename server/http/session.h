@@ -17,7 +17,7 @@ class Session {
 
   // Until the connection ends.
   boost::asio::awaitable<void> run();
-  // No request after the one being worked on; at once where there is none.
+  // No request after the one being worked on; at once where none has come to its end.
   void finish();
 
  private:
@@ -32,7 +32,7 @@ class Session {
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   Service &service_;
-  bool idle_ = true;  // waits for the first byte of a request
+  bool accepted_ = false;  // a request has come to its end, and is not answered yet
   bool finishing_ = false;
 };
 

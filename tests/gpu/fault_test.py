@@ -111,7 +111,7 @@ def main():
     if told:
         each_right_or_told("cudaGraphLaunch", told, {DEVICE_FAILED})
         check("cudaGraphLaunch: sticky", [("code" in s) for s in told["scores"]] == [False, True, True, True, True], told)
-    for fault, code, words in (("cudaGetDeviceCount", NO_DEVICE, "driver is older"),
+    for fault, code, words in (("cudaGetDeviceCount", NO_DEVICE, "older than CUDA"),
                                ("cudaGetDeviceProperties", NO_DEVICE, "compute capability 7.5")):
         told = run(fault)
         check(f"{fault}: code and sentence", told["create"] and told["create"][0] == code and words in told["create"][1],

@@ -324,6 +324,8 @@ def framing(worker, check_good):
         "space before colon": head + "Content-Length : 2\r\n\r\n{}",
         "no Host": "POST /v1/systemone HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
         "two Hosts": head + "Host: u\r\nContent-Length: 2\r\n\r\n{}",
+        "a coding beside chunked": head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "a coding in place of chunked": head + "Transfer-Encoding: gzip\r\n\r\n{}",
         "nonsense": "nonsense\r\n\r\n", "HTTP/2 preface": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         "bare line feed": "GET /health HTTP/1.1\nHost: t\n\n", "NUL in header": head + "X: a\0b\r\n\r\n",
@@ -336,6 +338,28 @@ def framing(worker, check_good):
     with worker.connect() as connection:
         connection.send(head.encode() + b"X: " + b"y" * 100000 + b"\r\n\r\n")
         check("431", is_error(connection.response(), 431))
+    # Around the body too nothing is kept without limit, and nothing that is sent ends the worker.
+    body = json.dumps(request()).encode()
+    chunked = head.encode() + b"Transfer-Encoding: chunked\r\n\r\n"
+    whole = chunked + b"%x\r\n%s\r\n" % (len(body), body)
+    for name, data in {
+        "a trailer of 70,000 bytes": whole + b"0\r\nX: " + b"a" * 70000 + b"\r\n\r\n",
+        "a trailer of 200,000 bytes": whole + b"0\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
+        "trailers without end": whole + b"0\r\n" + b"X: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 200000,
+        "a chunk extension without end": chunked + b"5;" + b"e" * (8 << 20),
+        "a chunk size without end": chunked + b"0" * (1 << 20),
+    }.items():
+        with worker.connect() as connection:
+            connection.send(data)
+            try:
+                response = connection.response()
+            except ConnectionResetError:
+                response = None  # refused while it was still sending
+            check(name, response is None or response.status in (400, 431), response)
+        check(f"{name}: the worker is well", worker.exchange(get("/health")).status == 200)
+    with worker.connect() as connection:
+        connection.send(whole + b"0\r\nX: " + b"a" * 8000 + b"\r\n\r\n")
+        check_good("a trailer of 8,000 bytes", connection.response(), request())
     with worker.connect() as connection:
         connection.send(get("/health", Upgrade="h2c", Connection="Upgrade, HTTP2-Settings", HTTP2_Settings="AAMAAABkAAQ"))
         check("Upgrade: h2c is ignored", connection.response().status == 200)

@@ -238,6 +238,18 @@ def ending(server, fake):
         check("then it ends", worker.process.wait(PATIENCE) == 0)
         for client in clients:
             client.close()
+    with Worker(server, fake, "x") as worker:
+        clients = []
+        for part in (request(body("half"))[:-3], b"POST /v1/systemone HTTP/1.1\r\nHost: t\r\n", b"nonsense\r\n\r\n", b""):
+            clients.append(socket.create_connection((worker.host, worker.port)))
+            clients[-1].sendall(part)
+        time.sleep(0.3)
+        began = time.monotonic()
+        worker.process.send_signal(signal.SIGTERM)
+        check("a request that has not come to its end holds nobody up",
+              worker.process.wait(PATIENCE) == 0 and time.monotonic() - began < 4, time.monotonic() - began)
+        for client in clients:
+            client.close()
     with Worker(server, fake, "x", "--shutdown-timeout", "0.5", env={"CUA_FAKE_CALL_US": "4000000"}) as worker:
         client = socket.create_connection((worker.host, worker.port))
         client.sendall(request(body("slow")))
