@@ -7,7 +7,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <cstdio>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -64,8 +63,11 @@ std::string json_text(std::string_view value) {
 }
 
 std::string milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", seconds * 1e3);
+  const auto microseconds = static_cast<uint64_t>(std::max(seconds, 0.0) * 1e6 + 0.5);
+  std::string text = std::to_string(microseconds / 1000) + ".000";
+  uint64_t rest = microseconds % 1000;
+  for (size_t i = text.size(); rest != 0; rest /= 10)
+    text[--i] = static_cast<char>('0' + rest % 10);
   return text;
 }
 
@@ -135,6 +137,21 @@ bool Service::may_enter(std::string_view authorization) const {
     found |= different == 0;
   }
   return found;
+}
+
+// Once for all requests that have come together.
+void Service::start_soon(const asio::any_io_executor &executor) {
+  if (std::exchange(starts_soon_, true)) return;
+  asio::post(executor, [this] {
+    starts_soon_ = false;
+    scheduler_->start();
+  });
+}
+
+bool Service::is_worth_watching() const {
+  constexpr double kSoon = 2e-3;  // seconds
+  const scheduling::QueueState queue = scheduler_->queue();
+  return static_cast<double>(queue.questions + 1) > kSoon * queue.questions_per_second;
 }
 
 Reply Service::metrics() const {
@@ -295,7 +312,7 @@ void Service::tokenise(Decision &decision) const {
 auto Service::score(std::vector<scheduling::Prompt> prompts, std::shared_ptr<Waiter> waiter)
     -> asio::awaitable<Scored> {
   const auto executor = co_await asio::this_coro::executor;
-  asio::steady_timer limit(executor);
+  std::optional<asio::steady_timer> limit;
   const auto start = [&](auto handler) {
     // std::function asks for something to copy; the handler can only be moved.
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
@@ -306,11 +323,13 @@ auto Service::score(std::vector<scheduling::Prompt> prompts, std::shared_ptr<Wai
            asio::post(executor, [resume, scored = Scored{std::move(result), timing}]() mutable {
              (*resume)(std::move(scored));
            });
-         }});
+         }},
+        false);
+    start_soon(executor);
     waiter->leave = [scheduler = scheduler_, id] { scheduler->cancel(id); };
     if (options_.request_timeout.count() > 0) {
-      limit.expires_after(options_.request_timeout);
-      limit.async_wait([waiter](boost::system::error_code error) {
+      limit.emplace(executor, options_.request_timeout);
+      limit->async_wait([waiter](boost::system::error_code error) {
         if (error || !waiter->leave) return;
         waiter->timed_out = true;
         waiter->leave();
@@ -371,8 +390,8 @@ asio::awaitable<Reply> Service::decide(std::string body, std::shared_ptr<Waiter>
   }
   const double seconds = seconds_since(began);
   metrics_.request.add(seconds);
-  if (telemetry::logs(telemetry::Level::info)) {
-    telemetry::log(telemetry::Level::info, "decision",
+  if (telemetry::logs(telemetry::Level::debug)) {
+    telemetry::log(telemetry::Level::debug, "decision",
                    {{"id", waiter->id},
                     {"status", std::to_string(reply.status)},
                     {"questions", std::to_string(questions)},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
@@ -46,6 +47,9 @@ class Service {
   // POST /v1/systemone. Never throws.
   boost::asio::awaitable<Reply> decide(std::string body, std::shared_ptr<Waiter> waiter);
 
+  // Whether a decision takes long enough for its client to be gone before it.
+  bool is_worth_watching() const;
+
   void start_draining() { draining_ = true; }
   const std::string &model_id() const { return model_id_; }
 
@@ -57,6 +61,7 @@ class Service {
   struct Scored;
   boost::asio::awaitable<Scored> score(std::vector<scheduling::Prompt> prompts,
                                        std::shared_ptr<Waiter> waiter);
+  void start_soon(const boost::asio::any_io_executor &executor);
   bool may_enter(std::string_view authorization) const;
   Reply answer(const Decision &decision, const scheduling::Result &result,
                const Waiter &waiter) const;
@@ -70,6 +75,7 @@ class Service {
   scheduling::Scheduler *scheduler_ = nullptr;
   std::string model_id_;
   bool draining_ = false;
+  bool starts_soon_ = false;  // the scheduler is about to be told of new jobs
   telemetry::Metrics metrics_;
   boost::asio::thread_pool workers_;
 };

@@ -12,7 +12,6 @@
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <optional>
 #include <random>
@@ -57,7 +56,9 @@ const std::string &date() {
 
 // Head and body in one write.
 std::string message(unsigned version, bool head_request, const Reply &reply, bool keep_alive) {
-  std::string text = version >= 11 ? "HTTP/1.1 " : "HTTP/1.0 ";
+  std::string text;
+  text.reserve(512 + reply.body.size());
+  text += version >= 11 ? "HTTP/1.1 " : "HTTP/1.0 ";
   text += std::to_string(reply.status);
   text += ' ';
   text += std::string_view(bhttp::obsolete_reason(static_cast<bhttp::status>(reply.status)));
@@ -91,9 +92,11 @@ std::string request_id(std::string_view wanted) {
     return std::string(wanted);
   }
   thread_local std::mt19937_64 random{std::random_device{}()};
-  char text[40];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(random()),
-                static_cast<unsigned long long>(random()));
+  std::string text(32, '0');
+  for (size_t half = 0; half < 32; half += 16) {
+    uint64_t bits = random();
+    for (size_t i = 0; i < 16; ++i, bits >>= 4) text[half + i] = "0123456789abcdef"[bits & 15];
+  }
   return text;
 }
 
@@ -208,9 +211,10 @@ asio::awaitable<bool> Session::exchange() {
   if (!reply) {
     const auto waiter = std::make_shared<Waiter>();
     waiter->id = id;
-    watch(waiter);
+    const bool watched = service_.is_worth_watching();
+    if (watched) watch(waiter);
     reply = co_await service_.decide(std::move(parser.get().body()), waiter);
-    waiter->stop_watching.emit(asio::cancellation_type::all);
+    if (watched) waiter->stop_watching.emit(asio::cancellation_type::all);
     if (waiter->gone || reply->drop) co_return false;
     reply->headers += id_headers(id);
   }

@@ -7,6 +7,11 @@
 #include "telemetry/log.h"
 
 namespace cua_server::scheduling {
+namespace {
+
+constexpr int kPatience = 10;  // times that an engine's thread looks again before it sleeps
+
+}  // namespace
 
 // A job in the queue. Guarded by the scheduler's mutex.
 struct Scheduler::Pending {
@@ -61,7 +66,7 @@ void Scheduler::release(uint64_t questions) {
   admitted_ -= std::min(admitted_, questions);
 }
 
-uint64_t Scheduler::submit(Job job) {
+uint64_t Scheduler::submit(Job job, bool start) {
   auto pending = std::make_shared<Pending>();
   pending->scores.resize(job.prompts.size());
   pending->job = std::move(job);
@@ -75,7 +80,7 @@ uint64_t Scheduler::submit(Job job) {
     for (const Prompt &prompt : prompts) waiting_tokens_ += prompt.ids.size();
     jobs_.push_back(std::move(pending));
   }
-  wake_.notify_one();
+  if (start) wake_.notify_one();
   return id;
 }
 
@@ -249,6 +254,12 @@ bool Scheduler::leave_engine() {
 void Scheduler::run(Engine &engine) {
   std::unique_lock lock(mutex_);
   for (;;) {
+    // To sleep and to be woken takes longer than what often comes at once.
+    for (int i = 0; i < kPatience && waiting_ == 0 && !stop_; ++i) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
     wake_.wait(lock, [this] { return stop_ || waiting_ != 0; });
     if (waiting_ == 0) return;
     if (options_.batch && options_.batch_wait.count() > 0) {

@@ -75,8 +75,10 @@ class Scheduler {
   // is full. What was admitted is submitted or released.
   bool admit(uint64_t questions);
   void release(uint64_t questions);
-  // Gives a number for cancel(). The questions of the job were admitted.
-  uint64_t submit(Job job);
+  // Gives a number for cancel(). The questions of the job were admitted. Where not `start`, an
+  // engine that sleeps begins with it at the next start() only: one waking for many jobs.
+  uint64_t submit(Job job, bool start = true);
+  void start() { wake_.notify_one(); }
   // Drops what has not begun. The job's done() gets Dropped, at once or when its running prompts
   // are through; where those were its last, it gets the scores after all. Nothing happens where the
   // job is finished.

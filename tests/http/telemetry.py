@@ -126,7 +126,7 @@ def identities(server, fake):
 
 def lines(server, fake):
     for form in ("text", "json"):
-        with Worker(server, fake, "x", "--log-format", form) as worker:
+        with Worker(server, fake, "x", "--log-format", form, "--log-level", "debug") as worker:
             for _ in range(2):
                 worker.exchange(post(json.dumps(body(3)).encode(), X_Request_Id="my-id"))
             worker.post({"model": "x"})
