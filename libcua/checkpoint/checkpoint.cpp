@@ -41,14 +41,6 @@ std::optional<std::string> canonical(std::string_view name) {
   return std::string(name);
 }
 
-std::string words(const std::vector<uint64_t> &shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
 // The shards of a folder and which tensors the index puts in each; one of that name where there is
 // no index, with nothing put.
 using Shards = std::map<std::string, std::vector<std::string>>;

@@ -24,4 +24,12 @@ std::string printable(std::string_view text) {
   return line;
 }
 
+std::string words(const std::vector<uint64_t> &shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
 }  // namespace cua::checkpoint

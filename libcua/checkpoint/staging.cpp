@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -86,6 +87,13 @@ void Staging::commit() {
   path_.clear();
   sync_entry(target_.parent_path());
   fs::remove_all(old, error);
+}
+
+void write_text(const fs::path &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write; is the disk full?");
 }
 
 }  // namespace cua::checkpoint

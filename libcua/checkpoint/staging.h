@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <filesystem>
+#include <string>
 
 namespace cua::checkpoint {
 
@@ -27,5 +28,8 @@ class Staging {
   std::filesystem::path target_, path_;
   Existing existing_;
 };
+
+// A small file, whole. Throws Error INTERNAL that names it.
+void write_text(const std::filesystem::path &path, const std::string &text);
 
 }  // namespace cua::checkpoint

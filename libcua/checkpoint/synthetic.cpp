@@ -6,10 +6,10 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <thread>
 
+#include "backend/bf16.h"
 #include "checkpoint/marker.h"
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/staging.h"
@@ -224,12 +224,6 @@ float value(Random &random, const Recipe &recipe) {
   }
 }
 
-uint16_t to_bf16(float value) {  // to nearest, ties to even; finite
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
 // ---- writing ---------------------------------------------------------------------------------
 
 constexpr uint64_t kBlock = 1u << 20;  // elements that one generator makes
@@ -254,14 +248,15 @@ void fill(const SafetensorsWriter &writer, const std::vector<Recipe> &recipes, u
     const Block &block = blocks[b];
     const OutputTensor &tensor = writer.tensors()[block.tensor];
     const size_t size = backend::size_of(tensor.dtype);
-    std::vector<std::byte> buffer(block.count * size);
+    thread_local std::vector<std::byte> buffer;  // kept: fresh pages cost time
+    buffer.resize(block.count * size);
     Random mixed(seed);
     Random random(mixed.next() ^
                   Random((uint64_t{block.tensor} << 32) + block.first / kBlock).next());
     for (uint64_t i = 0; i < block.count; ++i) {
       const float x = value(random, recipes[block.tensor]);
       if (tensor.dtype == backend::Dtype::bf16) {
-        const uint16_t half = to_bf16(x);
+        const uint16_t half = backend::to_bf16(x);
         std::memcpy(buffer.data() + i * size, &half, size);
       } else {
         std::memcpy(buffer.data() + i * size, &x, size);
@@ -274,13 +269,6 @@ void fill(const SafetensorsWriter &writer, const std::vector<Recipe> &recipes, u
       progress(now, writer.bytes());
     }
   });
-}
-
-void write_text(const fs::path &path, const std::string &text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write");
 }
 
 struct Contents {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstring>
 #include <optional>
 
 #include "checkpoint/json_fields.h"
@@ -15,6 +14,7 @@
 #include "error.h"
 #include "model/tensors.h"
 #include "tools/module_pattern.h"
+#include "tools/tensor_values.h"
 
 namespace cua::tools {
 namespace {
@@ -125,30 +125,10 @@ class Targets {
 };
 
 void check_finite(const fs::path &file, const std::string &key, const backend::HostTensor &tensor) {
-  for (uint64_t i = 0; i < tensor.elements(); ++i) {
-    bool finite;
-    if (tensor.dtype == backend::Dtype::f32) {
-      float value;
-      std::memcpy(&value, tensor.data + 4 * i, 4);
-      finite = std::isfinite(value);
-    } else {
-      uint16_t half;
-      std::memcpy(&half, tensor.data + 2 * i, 2);
-      finite = (half & 0x7f80u) != 0x7f80u;
-    }
-    if (!finite) {
-      fail(file, "tensor " + printable(key) + ": element " + std::to_string(i) +
-                     " is not a finite number");
-    }
+  if (const auto i = first_not_finite(tensor, 0, tensor.elements())) {
+    fail(file, "tensor " + printable(key) + ": element " + std::to_string(*i) +
+                   " is not a finite number");
   }
-}
-
-std::string words(const backend::HostTensor &tensor) {
-  std::string text;
-  for (const uint64_t extent : tensor.shape) {
-    text += (text.empty() ? "[" : ", ") + std::to_string(extent);
-  }
-  return text + "]";
 }
 
 bool take_end(std::string &text, std::string_view end) {
@@ -282,13 +262,11 @@ Adapter::Adapter(const fs::path &folder, const model::Config &model) : impl_(new
     const double pattern_rank = ranks.find(one.module).value_or(rank);
     const auto expect = [&](const Half &half, const std::vector<uint64_t> &wanted) {
       if (half.tensor.shape == wanted) return;
-      backend::HostTensor as_wanted;
-      as_wanted.shape = wanted;
-      fail(weights_path, "tensor " + printable(half.key) + ": its shape is " + words(half.tensor) +
-                             ", a rank of " + std::to_string(static_cast<uint64_t>(pattern_rank)) +
-                             " and a base weight of [" + std::to_string(shape[0]) + ", " +
-                             std::to_string(shape[1]) + "] ask for " + words(as_wanted) +
-                             "; is this the adapter of another model?");
+      fail(weights_path, "tensor " + printable(half.key) + ": its shape is " +
+                             checkpoint::words(half.tensor.shape) + ", a rank of " +
+                             std::to_string(static_cast<uint64_t>(pattern_rank)) +
+                             " and a base weight of " + checkpoint::words(shape) + " ask for " +
+                             checkpoint::words(wanted) + "; is this the adapter of another model?");
     };
     const auto whole_rank = static_cast<uint64_t>(pattern_rank);
     if (static_cast<double>(whole_rank) != pattern_rank || pattern_rank > kMostRank) {

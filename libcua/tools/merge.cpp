@@ -2,13 +2,12 @@
 #include "tools/merge.h"
 
 #include <algorithm>
-#include <atomic>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <mutex>
+#include <span>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/json_fields.h"
@@ -21,10 +20,12 @@
 #include "error.h"
 #include "model/tensors.h"
 #include "tools/adapter.h"
+#include "tools/bench_measure.h"
 #include "tools/lora_rows.h"
 #include "tools/pinned.h"
 #include "tools/progress.h"
 #include "tools/sha256.h"
+#include "tools/tensor_values.h"
 
 namespace cua::tools {
 namespace {
@@ -35,41 +36,11 @@ using backend::Dtype;
 using backend::HostTensor;
 
 constexpr uint64_t kBlockBytes = uint64_t{8} << 20;  // of output that one task makes
-// What a worker whose folder says nothing answers with: the pinned adapter, see weights.lock.json.
-constexpr char kPinnedAdapterRevision[] = "16818868b0cc7813808aae4e87b417657046ab79";
-constexpr char kPinnedAdapter[] = "cua-ai/cua-s1-4b-0.2";
-
-uint16_t to_bf16(float value) {  // to nearest, ties to even; finite
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-float at(const HostTensor &tensor, uint64_t i) {
-  if (tensor.dtype == Dtype::f32) {
-    float value;
-    std::memcpy(&value, tensor.data + 4 * i, 4);
-    return value;
-  }
-  uint16_t half;
-  std::memcpy(&half, tensor.data + 2 * i, 2);
-  const uint32_t bits = uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
 
 std::vector<float> widened(const HostTensor &tensor) {
   std::vector<float> values(tensor.elements());
-  for (uint64_t i = 0; i < values.size(); ++i) values[i] = at(tensor, i);
+  for (uint64_t i = 0; i < values.size(); ++i) values[i] = value_at(tensor, i);
   return values;
-}
-
-void write_text(const fs::path &path, const std::string &text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Error(CUA_INTERNAL, path.string() + ": cannot write; is the disk full?");
 }
 
 // The base's config.json as one of the text model alone.
@@ -79,8 +50,8 @@ json::object text_config(const fs::path &base) {
   if (const json::value *const nested = root.if_contains("text_config");
       nested != nullptr && nested->is_object()) {
     config = nested->as_object();
-    for (const char *name : {"transformers_version"}) {
-      if (root.contains(name) && !config.contains(name)) config[name] = root[name];
+    if (const json::value *const version = root.if_contains("transformers_version")) {
+      config.emplace("transformers_version", *version);
     }
   }
   config["architectures"] = {"Qwen3_5ForCausalLM"};
@@ -119,7 +90,7 @@ void make_rows(Source &source, Dtype dtype, uint64_t first, uint64_t count, uint
   }
   std::vector<float> w(width), merged(width);
   for (uint64_t row = 0; row < count; ++row) {
-    for (uint64_t i = 0; i < width; ++i) w[i] = at(base, (first + row) * width + i);
+    for (uint64_t i = 0; i < width; ++i) w[i] = value_at(base, (first + row) * width + i);
     if (factors != nullptr) {
       const uint64_t rank = factors->a.shape[0];
       add_lora_row(w.data(), source.a.data(), width, source.b.data() + (first + row) * rank, rank,
@@ -127,8 +98,8 @@ void make_rows(Source &source, Dtype dtype, uint64_t first, uint64_t count, uint
       w.swap(merged);
     }
     for (uint64_t i = 0; i < width; ++i) {
-      const uint16_t half = std::isfinite(w[i]) ? to_bf16(w[i]) : uint16_t{0x7f80};
-      if ((half & 0x7f80u) == 0x7f80u) {
+      const uint16_t half = backend::to_bf16(w[i]);
+      if (!std::isfinite(backend::from_bf16(half))) {
         throw Error(CUA_BAD_MODEL, "tensor " + name + ": element " +
                                        std::to_string((first + row) * width + i) +
                                        " is not finite in bf16" +
@@ -153,72 +124,33 @@ std::vector<fs::path> files_of(const fs::path &folder, std::initializer_list<con
   return files;
 }
 
-struct Hashes {
-  std::map<std::string, json::value> base, adapter, output;  // sorted: not as threads end
-};
-
-// SHA-256 of every file, several at a time, the largest first.
-Hashes hash_all(const std::vector<fs::path> &base, const std::vector<fs::path> &adapter,
-                const std::vector<fs::path> &output, size_t threads) {
-  struct Job {
-    fs::path path;
-    std::map<std::string, json::value> *into;
-    uint64_t size;
-  };
-  Hashes hashes;
-  std::vector<Job> jobs;
-  uint64_t all = 0;
-  const auto add = [&](const std::vector<fs::path> &files,
-                       std::map<std::string, json::value> *into) {
-    for (const fs::path &file : files) {
-      jobs.push_back({file, into, fs::file_size(file)});
-      all += jobs.back().size;
-    }
-  };
-  add(base, &hashes.base);
-  add(adapter, &hashes.adapter);
-  add(output, &hashes.output);
-  std::sort(jobs.begin(), jobs.end(), [](const Job &a, const Job &b) { return a.size > b.size; });
-  Progress progress("hashing", all);
-  std::mutex mutex;
-  checkpoint::run_on_workers(jobs.size(), threads, [&](size_t i) {
-    const FileHash hash = hash_file(jobs[i].path, [&](uint64_t n) { progress.add(n); });
-    const std::lock_guard lock(mutex);
-    (*jobs[i].into)[jobs[i].path.filename().string()] = {{"size", hash.size},
-                                                         {"sha256", hash.sha256}};
-  });
-  return hashes;
+// For the marker: size and SHA-256 by file name, in the order of the files.
+json::object to_json(std::span<const fs::path> files, std::span<const FileHash> hashes) {
+  json::object object;
+  for (size_t i = 0; i < files.size(); ++i) {
+    object[files[i].filename().string()] = {{"size", hashes[i].size}, {"sha256", hashes[i].sha256}};
+  }
+  return object;
 }
 
 // Empty: the worker's own name, which is that of the pinned adapter. sha256: of the factors' file.
 std::string model_id(const MergeOptions &options, const std::string &revision,
                      const std::string &sha256) {
   if (!options.model_id.empty()) return options.model_id;
-  if (revision == kPinnedAdapterRevision) return "";
-  if (revision.empty()) {
-    for (const Artifact &artifact : read_lock("")) {
-      for (const auto &[path, file] : artifact.files) {
-        if (artifact.role == "adapter" && path.compare(0, 5, "text/") == 0 &&
-            file.sha256 == sha256) {
-          return "";
-        }
-      }
-    }
-    return "adapter-sha256:" + sha256;
+  const std::vector<Artifact> lock = read_lock("");
+  const Artifact &pinned = *std::find_if(lock.begin(), lock.end(), [](const Artifact &artifact) {
+    return artifact.role == "adapter";
+  });
+  if (revision == pinned.revision) return "";
+  if (!revision.empty()) {
+    return pinned.repository + "@" + revision + ":" + folder_name(options.adapter);
   }
-  fs::path folder = fs::absolute(options.adapter).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  return std::string(kPinnedAdapter) + "@" + revision + ":" + folder.filename().string();
+  const bool is_pinned = sha256 == pinned.files.at("text/adapter_model.safetensors").sha256;
+  return is_pinned ? "" : "adapter-sha256:" + sha256;
 }
 
 bool is_revision(const std::string &text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == text.npos;
-}
-
-json::object to_json(const std::map<std::string, json::value> &files) {
-  json::object object;
-  for (const auto &[name, about] : files) object[name] = about;
-  return object;
 }
 
 // Throws where the folder to be made is, holds or lies within one that is read: replacing it would
@@ -285,9 +217,7 @@ Merged merge(const MergeOptions &options) try {
   const Adapter adapter(options.adapter, base.config());
   for (const std::string &warning : adapter.warnings()) warn(warning);
   if (const fs::path said = adapter.base(); !said.empty()) {
-    fs::path folder = fs::absolute(options.base).lexically_normal();
-    if (!folder.has_filename()) folder = folder.parent_path();
-    if (said.filename() != folder.filename()) {
+    if (said.filename() != folder_name(options.base)) {
       warn(options.adapter.string() + ": was made for \"" + checkpoint::printable(said.string()) +
            "\", the base is " + options.base.string() + "; names and shapes fit");
     }
@@ -354,7 +284,7 @@ Merged merge(const MergeOptions &options) try {
     });
     merged.merge_seconds = progress.seconds();
   }
-  write_text(folder / "config.json", json::serialize(text_config(options.base)) + "\n");
+  checkpoint::write_text(folder / "config.json", json::serialize(text_config(options.base)) + "\n");
   bool tokenizer = false;
   for (const char *name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                            "generation_config.json", "vocab.json", "merges.txt", "LICENSE"}) {
@@ -368,15 +298,20 @@ Merged merge(const MergeOptions &options) try {
          "alone, and the worker needs text: copy tokenizer.json into it");
   }
 
-  Progress hashing("", 0);
-  std::vector<fs::path> written;
-  for (const auto &entry : fs::directory_iterator(folder)) written.push_back(entry.path());
-  std::sort(written.begin(), written.end());
-  const Hashes hashes =
-      hash_all(files_of(options.base, {"config.json", "model.safetensors.index.json",
-                                       "tokenizer.json", "tokenizer_config.json"}),
-               files_of(options.adapter, {"adapter_config.json"}), written, options.threads);
-  merged.hash_seconds = hashing.seconds();
+  const auto base_files = files_of(options.base, {"config.json", "model.safetensors.index.json",
+                                                  "tokenizer.json", "tokenizer_config.json"});
+  const auto adapter_files = files_of(options.adapter, {"adapter_config.json"});
+  std::vector<fs::path> files = base_files;
+  files.insert(files.end(), adapter_files.begin(), adapter_files.end());
+  const size_t inputs = files.size();
+  for (const auto &entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin() + static_cast<ptrdiff_t>(inputs), files.end());
+  std::vector<FileHash> hashes;
+  merged.hash_seconds = seconds_of([&] { hashes = hash_files(files, "hashing", options.threads); });
+  const auto about = [&](size_t first, size_t count) {
+    return to_json(std::span(files).subspan(first, count), std::span(hashes).subspan(first, count));
+  };
+  const json::object adapter_hashes = about(base_files.size(), adapter_files.size());
 
   const std::string base_revision = !options.base_revision.empty()
                                         ? options.base_revision
@@ -390,20 +325,20 @@ Merged merge(const MergeOptions &options) try {
       {"tool", "cua-export"},
       {"tool_version", CUA_VERSION},
       {"transformers_bf16", options.transformers_bf16},
-      {"base", {{"revision", or_null(base_revision)}, {"files", to_json(hashes.base)}}},
-      {"adapter", {{"revision", or_null(adapter_revision)}, {"files", to_json(hashes.adapter)}}},
-      {"files", to_json(hashes.output)}};
+      {"base", {{"revision", or_null(base_revision)}, {"files", about(0, base_files.size())}}},
+      {"adapter", {{"revision", or_null(adapter_revision)}, {"files", adapter_hashes}}},
+      {"files", about(inputs, files.size() - inputs)}};
   const std::string factors(
-      hashes.adapter.at("adapter_model.safetensors").at("sha256").as_string());
+      adapter_hashes.at("adapter_model.safetensors").at("sha256").as_string());
   if (const std::string id = model_id(options, adapter_revision, factors); !id.empty()) {
     marker["model"] = id;
   }
-  write_text(folder / checkpoint::kMarkerFile, json::serialize(marker) + "\n");
-  Progress syncing("", 0);
-  staging.sync();
-  if (stop_asked()) throw Stopped();
-  staging.commit();
-  merged.sync_seconds = syncing.seconds();
+  checkpoint::write_text(folder / checkpoint::kMarkerFile, json::serialize(marker) + "\n");
+  merged.sync_seconds = seconds_of([&] {
+    staging.sync();
+    if (stop_asked()) throw Stopped();
+    staging.commit();
+  });
   return merged;
 } catch (const fs::filesystem_error &error) {
   throw Error(CUA_INTERNAL, error.what());

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <mutex>
 
 #include "checkpoint/json_fields.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/printable.h"
-#include "checkpoint/workers.h"
 #include "error.h"
-#include "tools/progress.h"
 #include "tools/sha256.h"
 #include "weights_lock.h"
 
@@ -69,6 +66,11 @@ bool is_needed(const fs::path &path) {
 
 }  // namespace
 
+std::string folder_name(const fs::path &folder) {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 std::vector<Artifact> read_lock(const fs::path &path) {
   const std::string file = path.empty() ? "the built-in lock file" : path.string();
   const json::object root = path.empty() ? checkpoint::parse_json_object(kWeightsLock, file)
@@ -89,12 +91,11 @@ PinnedResult verify_pinned(const std::vector<Artifact> &artifacts, const fs::pat
   if (!fs::is_directory(folder)) {
     throw Error(CUA_BAD_MODEL, folder.string() + ": is not a folder; name a download");
   }
-  fs::path named = fs::absolute(folder).lexically_normal();
-  if (!named.has_filename()) named = named.parent_path();
+  const std::string own_name = folder_name(folder);
   PinnedResult result;
   size_t most = 0;
   for (const Artifact &artifact : artifacts) {
-    if (artifact.name == named.filename()) {
+    if (artifact.name == own_name) {
       result.artifact = &artifact;
       break;
     }
@@ -121,7 +122,6 @@ PinnedResult verify_pinned(const std::vector<Artifact> &artifacts, const fs::pat
     const Artifact::File *wanted;
   };
   std::vector<Job> jobs;
-  uint64_t all = 0;
   for (const auto &[path, wanted] : result.artifact->files) {
     const fs::path file = folder / path;
     if (!checkpoint::has_entry(file)) {
@@ -143,23 +143,19 @@ PinnedResult verify_pinned(const std::vector<Artifact> &artifacts, const fs::pat
       continue;
     }
     jobs.push_back({path, &wanted});
-    all += size;
   }
-  std::sort(jobs.begin(), jobs.end(),
-            [](const Job &a, const Job &b) { return a.wanted->size > b.wanted->size; });
-  Progress progress("checking", all);
-  std::mutex mutex;
-  checkpoint::run_on_workers(jobs.size(), threads, [&](size_t i) {
-    const FileHash hash = hash_file(folder / jobs[i].path, [&](uint64_t n) { progress.add(n); });
-    const std::lock_guard lock(mutex);
-    if (hash.sha256 == jobs[i].wanted->sha256) {
+  std::vector<fs::path> paths;
+  for (const Job &job : jobs) paths.push_back(folder / job.path);
+  const std::vector<FileHash> hashes = hash_files(paths, "checking", threads);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (hashes[i].sha256 == jobs[i].wanted->sha256) {
       ++result.matching;
     } else {
-      result.faults.push_back(jobs[i].path + ": its SHA-256 is " + hash.sha256 +
+      result.faults.push_back(jobs[i].path + ": its SHA-256 is " + hashes[i].sha256 +
                               ", the lock file says " + jobs[i].wanted->sha256 +
                               "; download it again");
     }
-  });
+  }
   std::sort(result.faults.begin(), result.faults.end());
   return result;
 }

@@ -18,6 +18,9 @@ struct Artifact {
   std::map<std::string, File> files;  // by path within the download
 };
 
+// The last part of a folder's path, a trailing slash or "." left out.
+std::string folder_name(const std::filesystem::path &folder);
+
 // A lock file ("cua-s1/weights-lock/v1", see docs/checkpoint.md); of an empty path the one that was
 // built in. Throws Error BAD_MODEL that names file and field.
 std::vector<Artifact> read_lock(const std::filesystem::path &path);

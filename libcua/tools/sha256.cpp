@@ -5,13 +5,16 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
 #include <system_error>
 #include <vector>
 
+#include "checkpoint/workers.h"
 #include "error.h"
+#include "tools/progress.h"
 
 namespace cua::tools {
 namespace {
@@ -27,10 +30,7 @@ struct File {
   int fd;
 };
 
-}  // namespace
-
-FileHash hash_file(const std::filesystem::path &path,
-                   const std::function<void(uint64_t)> &progress) {
+FileHash hash_file(const std::filesystem::path &path, Progress &progress) {
   const auto fail = [&] {
     throw Error(CUA_BAD_MODEL,
                 path.string() + ": cannot be read: " + std::generic_category().message(errno));
@@ -51,7 +51,7 @@ FileHash hash_file(const std::filesystem::path &path,
     if (n == 0) break;
     EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(n));
     hash.size += static_cast<uint64_t>(n);
-    if (progress) progress(static_cast<uint64_t>(n));
+    progress.add(static_cast<uint64_t>(n));
   }
   std::array<unsigned char, 32> digest{};
   EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
@@ -61,6 +61,29 @@ FileHash hash_file(const std::filesystem::path &path,
     hash.sha256 += kDigits[byte & 15];
   }
   return hash;
+}
+
+}  // namespace
+
+std::vector<FileHash> hash_files(const std::vector<std::filesystem::path> &paths,
+                                 const std::string &what, size_t threads) {
+  uint64_t all = 0;
+  std::vector<uint64_t> sizes;
+  std::vector<size_t> order;  // the largest first, so that no thread is left with it at the end
+  for (const auto &path : paths) {
+    std::error_code unknown;  // is told when it is read
+    const uint64_t size = std::filesystem::file_size(path, unknown);
+    sizes.push_back(unknown ? 0 : size);
+    all += sizes.back();
+    order.push_back(order.size());
+  }
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return sizes[a] > sizes[b]; });
+  Progress progress(what, all);
+  std::vector<FileHash> hashes(paths.size());
+  checkpoint::run_on_workers(order.size(), threads, [&](size_t i) {
+    hashes[order[i]] = hash_file(paths[order[i]], progress);
+  });
+  return hashes;
 }
 
 }  // namespace cua::tools

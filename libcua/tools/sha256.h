@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
+#include <vector>
 
 namespace cua::tools {
 
@@ -12,9 +12,10 @@ struct FileHash {
   std::string sha256;  // 64 lower-case hexadecimal digits
 };
 
-// Reads a whole file. progress(bytes more) may be empty; what it throws ends the work. Throws Error
-// BAD_MODEL that names a file which cannot be read.
-FileHash hash_file(const std::filesystem::path &path,
-                   const std::function<void(uint64_t)> &progress);
+// Reads whole files, several at a time, and gives their hashes in the same order. `what` is shown
+// with the progress; threads 0: all cores. Throws Error BAD_MODEL that names a file which cannot be
+// read; Stopped.
+std::vector<FileHash> hash_files(const std::vector<std::filesystem::path> &paths,
+                                 const std::string &what, size_t threads);
 
 }  // namespace cua::tools

@@ -2,10 +2,7 @@
 #include "tools/verify.h"
 
 #include <algorithm>
-#include <atomic>
 #include <boost/json.hpp>
-#include <cmath>
-#include <cstring>
 #include <set>
 
 #include "checkpoint/checkpoint.h"
@@ -19,6 +16,7 @@
 #include "tokenizer/tokenizer.h"
 #include "tools/progress.h"
 #include "tools/sha256.h"
+#include "tools/tensor_values.h"
 
 namespace cua::tools {
 namespace {
@@ -45,10 +43,8 @@ void verify_hashes(const fs::path &folder, size_t threads,
   struct Job {
     fs::path path;
     std::string sha256;
-    uint64_t size;
   };
   std::vector<Job> jobs;
-  uint64_t all = 0;
   for (const auto &[name, about] : *files) {
     const json::value *const size =
         about.is_object() ? about.as_object().if_contains("size") : nullptr;
@@ -65,8 +61,7 @@ void verify_hashes(const fs::path &folder, size_t threads,
       fail(path, "has " + std::to_string(found) + " bytes, the marker says " +
                      std::to_string(bytes) + ": it was cut or written over; merge again");
     }
-    jobs.push_back({path, std::string(hash->as_string()), bytes});
-    all += bytes;
+    jobs.push_back({path, std::string(hash->as_string())});
   }
   std::set<fs::path> listed;
   for (const Job &job : jobs) listed.insert(job.path.filename());
@@ -75,36 +70,16 @@ void verify_hashes(const fs::path &folder, size_t threads,
       fail(entry.path(), "is not one of the files that the marker lists; merge again");
     }
   }
-  std::sort(jobs.begin(), jobs.end(), [](const Job &a, const Job &b) { return a.size > b.size; });
-  Progress progress("hashing", all);
-  checkpoint::run_on_workers(jobs.size(), threads, [&](size_t i) {
-    const FileHash hash = hash_file(jobs[i].path, [&](uint64_t n) { progress.add(n); });
-    if (hash.sha256 != jobs[i].sha256) {
-      fail(jobs[i].path, "its SHA-256 is " + hash.sha256 + ", the marker says " + jobs[i].sha256 +
-                             ": it was changed or damaged; merge again");
-    }
-  });
-  tell("hashes: " + std::to_string(jobs.size()) + " files are as the merge wrote them");
-}
-
-void check_finite(const std::string &name, const backend::HostTensor &tensor, uint64_t first,
-                  uint64_t count) {
-  for (uint64_t i = first; i < first + count; ++i) {
-    bool finite;
-    if (tensor.dtype == backend::Dtype::f32) {
-      float value;
-      std::memcpy(&value, tensor.data + 4 * i, 4);
-      finite = std::isfinite(value);
-    } else {
-      uint16_t half;
-      std::memcpy(&half, tensor.data + 2 * i, 2);
-      finite = (half & 0x7f80u) != 0x7f80u;
-    }
-    if (!finite) {
-      throw Error(CUA_BAD_MODEL, "tensor " + name + ": element " + std::to_string(i) +
-                                     " is not a finite number; merge again");
+  std::vector<fs::path> paths;
+  for (const Job &job : jobs) paths.push_back(job.path);
+  const std::vector<FileHash> hashes = hash_files(paths, "hashing", threads);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (hashes[i].sha256 != jobs[i].sha256) {
+      fail(jobs[i].path, "its SHA-256 is " + hashes[i].sha256 + ", the marker says " +
+                             jobs[i].sha256 + ": it was changed or damaged; merge again");
     }
   }
+  tell("hashes: " + std::to_string(jobs.size()) + " files are as the merge wrote them");
 }
 
 void verify_tensors(const checkpoint::Checkpoint &checkpoint, size_t threads,
@@ -130,10 +105,13 @@ void verify_tensors(const checkpoint::Checkpoint &checkpoint, size_t threads,
   Progress progress("reading", all);
   checkpoint::run_on_workers(blocks.size(), threads, [&](size_t i) {
     const Block &block = blocks[i];
-    check_finite(*block.name, *block.tensor, block.first, block.count);
+    if (const auto at = first_not_finite(*block.tensor, block.first, block.first + block.count)) {
+      throw Error(CUA_BAD_MODEL, "tensor " + *block.name + ": element " + std::to_string(*at) +
+                                     " is not a finite number; merge again");
+    }
     const size_t size = backend::size_of(block.tensor->dtype);
     checkpoint::forget_pages({block.tensor->data + block.first * size, block.count * size});
-    progress.add(block.count * backend::size_of(block.tensor->dtype));
+    progress.add(block.count * size);
   });
   tell("tensors: " + std::to_string(specs.size()) + " (" + std::to_string(specs.size() - wide) +
        " bf16, " + std::to_string(wide) + " F32), of the shapes that config.json asks for, finite");

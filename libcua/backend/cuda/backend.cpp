@@ -10,6 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/bf16.h"
+
 namespace cua::backend::cuda {
 namespace {
 
@@ -20,20 +22,6 @@ constexpr size_t kRotary = 64;
 
 constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-uint16_t to_bf16(float value) {  // to nearest, ties to even; a NaN stays one
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-float from_bf16(uint16_t half) {
-  const uint32_t bits = uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
 }
 
 uint32_t narrow(size_t value) { return static_cast<uint32_t>(value); }
