@@ -122,20 +122,26 @@ class Worker {
         options_(options),
         context_(1),  // one thread runs it
         service_({options.request_timeout, options.workers, options.accepted_models,
-                  options.api_keys, options.protect_metrics, CUA_VERSION}),
+                  options.api_keys, options.protect_metrics, options.cors_origins, CUA_VERSION}),
+        listener_(context_, service_, options.max_connections),
         signals_(context_, SIGINT, SIGTERM),
         deadline_(context_),
         watchdog_(context_) {}
 
   int serve() {
-    try {
-      listener_.emplace(context_, options_.host, options_.port, service_, options_.max_connections);
-    } catch (const boost::system::system_error &error) {
-      log(Level::error, "cannot listen on " + options_.host + ":" + std::to_string(options_.port) +
-                            ": " + error.code().message());
-      return kListen;
+    for (const http::Address &address : options_.addresses) {
+      try {
+        listener_.listen(address);
+      } catch (const boost::system::system_error &error) {
+        log(Level::error,
+            "cannot listen on " +
+                (address.path.empty() ? address.host + ":" + std::to_string(address.port)
+                                      : "unix:" + address.path) +
+                ": " + error.code().message());
+        return kListen;
+      }
     }
-    listener_->start();
+    listener_.start();
     wait_for_signal();
     // Loading takes seconds; the sockets say so meanwhile.
     loader_ = std::thread([this] {
@@ -176,15 +182,18 @@ class Worker {
     scheduling.queue_questions = options_.max_queue_requests;
     scheduling.queue_tokens = options_.max_queue_tokens;
     scheduling.observe = [this](const scheduling::PassReport &pass) { service_.observe(pass); };
+    scheduling.settled = [this] { service_.settled(); };
     scheduler_.emplace(all, scheduling, [this] {
       if (!options_.exit_on_device_failure) return;
       log(Level::error, "the device is lost: stopping, as --exit-on-device-failure asks");
       boost::asio::post(context_, [this] { stop(); });
     });
     service_.is_ready(all, *scheduler_);
-    std::printf("listening on %s\n", listener_->address().c_str());
+    const std::vector<std::string> addresses = listener_.addresses();
+    for (const std::string &address : addresses) log(Level::info, "ready on " + address);
+    std::printf("listening on %s\n", addresses.front().c_str());
     std::fflush(stdout);
-    supervisor_.tell("READY=1\nSTATUS=ready on " + listener_->address());
+    supervisor_.tell("READY=1\nSTATUS=ready on " + addresses.front());
     feed_watchdog();
   }
 
@@ -218,7 +227,7 @@ class Worker {
       });
     }
     watchdog_.cancel();
-    listener_->stop([this] {  // then nothing keeps the context running
+    listener_.stop([this] {  // then nothing keeps the context running
       signals_.cancel();
       deadline_.cancel();
     });
@@ -242,7 +251,7 @@ class Worker {
   std::vector<std::unique_ptr<scheduling::Engine>> engines_;
   std::optional<scheduling::Scheduler> scheduler_;
   http::Service service_;
-  std::optional<http::Listener> listener_;
+  http::Listener listener_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer deadline_, watchdog_;
   std::thread loader_;

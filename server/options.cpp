@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
@@ -21,11 +24,14 @@ namespace po = boost::program_options;
 // capitals; in a file of --config it is written as the flag without its dashes.
 struct Setting {
   const char *flag, *takes, *what;
+  bool several = false;  // may be given several times, or several with commas
 };
 constexpr Setting kSettings[] = {
     {"model", "DIR", "folder of the merged checkpoint"},
     {"host", "HOST", "address to listen on; 127.0.0.1"},
     {"port", "PORT", "port, 0 picks a free one; 8000"},
+    {"listen", "ADDRESS", "HOST:PORT or unix:PATH, instead of --host and --port or beside them",
+     true},
     {"cuda-lib", "FILE", "the library; else the one beside this program"},
     {"graph", "MODE", "CUDA graphs: 0 off, 1 exact lengths, bucket; 0"},
     {"device", "cpu|N", "cpu, or the number of the GPU; 0"},
@@ -39,8 +45,10 @@ constexpr Setting kSettings[] = {
     {"max-queue-requests", "N", "questions that may wait; 1024"},
     {"max-queue-tokens", "N", "tokens that may wait; 4000000"},
     {"request-timeout", "SECONDS", "503 for a decision that waits longer; 0 is for ever"},
-    {"accept-model", "NAME", "another name that \"model\" may be; several with commas"},
+    {"accept-model", "NAME", "another name that \"model\" may be", true},
     {"api-key-file", "FILE", "keys, one a line: decisions need one as Bearer"},
+    {"cors-origin", "ORIGIN", "whose pages in a browser may ask, as https://app.example; * is all",
+     true},
     {"log-format", "text|json", "of the lines on stderr; text"},
     {"log-level", "LEVEL", "error, warning, info or debug; info"},
     {"shutdown-timeout", "SECONDS", "end after a signal though not all is answered; 0 is never"}};
@@ -53,8 +61,14 @@ constexpr Setting kSwitches[] = {
 po::options_description description() {
   po::options_description flags("Options");
   for (const Setting &setting : kSettings) {
-    flags.add_options()(setting.flag, po::value<std::string>()->value_name(setting.takes),
-                        setting.what);
+    if (setting.several) {
+      flags.add_options()(setting.flag,
+                          po::value<std::vector<std::string>>()->value_name(setting.takes),
+                          (std::string(setting.what) + "; several times, or with commas").c_str());
+    } else {
+      flags.add_options()(setting.flag, po::value<std::string>()->value_name(setting.takes),
+                          setting.what);
+    }
   }
   for (const Setting &setting : kSwitches) flags.add_options()(setting.flag, setting.what);
   flags.add_options()("config", po::value<std::string>()->value_name("FILE"),
@@ -67,7 +81,11 @@ po::options_description description() {
 po::options_description file_description() {
   po::options_description settings;
   for (const Setting &setting : kSettings) {
-    settings.add_options()(setting.flag, po::value<std::string>());
+    if (setting.several) {
+      settings.add_options()(setting.flag, po::value<std::vector<std::string>>());
+    } else {
+      settings.add_options()(setting.flag, po::value<std::string>());
+    }
   }
   for (const Setting &setting : kSwitches) {
     settings.add_options()(setting.flag, po::value<std::string>());
@@ -129,6 +147,29 @@ std::vector<Device> devices_of(const std::string &source, const std::string &tex
   return devices;
 }
 
+// HOST:PORT, [IPV6]:PORT or unix:PATH.
+http::Address address_of(const std::string &source, const std::string &text) {
+  constexpr size_t kMostPath = sizeof(sockaddr_un::sun_path) - 1;
+  constexpr std::string_view kUnix = "unix:";
+  if (text.compare(0, kUnix.size(), kUnix) == 0) {
+    const std::string path = text.substr(kUnix.size());
+    if (path.empty() || path.size() > kMostPath) {
+      throw UsageError(source + " is \"" + text + "\"; a path of 1 to " +
+                       std::to_string(kMostPath) + " bytes is needed after unix:");
+    }
+    return {{}, 0, path};
+  }
+  const size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (colon == text.npos || host.empty() || (!bracketed && host.find(':') != host.npos)) {
+    throw UsageError(source + " is \"" + text +
+                     "\"; HOST:PORT, [IPV6]:PORT or unix:PATH is needed");
+  }
+  return {host, number<uint16_t>(source, text.substr(colon + 1), 0, 65535), {}};
+}
+
 bool flag_of(const std::string &source, const std::string &text) {
   if (text == "0" || text == "1") return text == "1";
   throw UsageError(source + " is \"" + text + "\"; 0 or 1 is needed");
@@ -145,7 +186,7 @@ class Settings {
   std::optional<std::string> find(const std::string &flag, bool takes_value = true) {
     if (given_.count(flag) != 0) {
       source_ = "--" + flag;
-      return takes_value ? given_[flag].as<std::string>() : "1";
+      return takes_value ? text_of(given_[flag]) : "1";
     }
     const std::string variable = variable_of(flag);
     const char *const text = std::getenv(variable.c_str());
@@ -155,13 +196,33 @@ class Settings {
     }
     if (file_.count(flag) != 0) {
       source_ = flag + " in " + file_name_;
-      return file_[flag].as<std::string>();
+      return text_of(file_[flag]);
     }
     return std::nullopt;
   }
   const std::string &source() const { return source_; }
+  // A setting of several values; empty where there is none.
+  std::vector<std::string> find_all(const std::string &flag) {
+    std::vector<std::string> all;
+    const auto text = find(flag);
+    if (!text) return all;
+    std::istringstream parts(*text + ",");
+    for (std::string part; std::getline(parts, part, ',');) {
+      if (part.empty()) throw UsageError(source_ + " is \"" + *text + "\"; a part of it is empty");
+      all.push_back(part);
+    }
+    return all;
+  }
 
  private:
+  static std::string text_of(const po::variable_value &value) {
+    const auto *const several = boost::any_cast<std::vector<std::string>>(&value.value());
+    if (several == nullptr) return value.as<std::string>();
+    std::string text;
+    for (const std::string &one : *several) text += (text.empty() ? "" : ",") + one;
+    return text;
+  }
+
   const po::variables_map &given_, &file_;
   std::string file_name_, source_;
 };
@@ -223,10 +284,16 @@ Options parse_options(int argc, const char *const *argv) {
   if (options.model.empty()) {
     throw UsageError("no model: give --model or CUA_S1_MODEL, the folder of a merged checkpoint");
   }
-  if (const auto host = settings.find("host")) options.host = *host;
-  if (options.host.empty()) throw UsageError("--host is empty; an address is needed");
-  if (const auto port = settings.find("port")) {
-    options.port = number<uint16_t>(settings.source(), *port, 0, 65535);
+  http::Address tcp{"127.0.0.1", 8000, {}};
+  const auto host = settings.find("host");
+  if (host) tcp.host = *host;
+  if (tcp.host.empty()) throw UsageError("--host is empty; an address is needed");
+  const auto port = settings.find("port");
+  if (port) tcp.port = number<uint16_t>(settings.source(), *port, 0, 65535);
+  const std::vector<std::string> listen = settings.find_all("listen");
+  if (listen.empty() || host || port) options.addresses.push_back(tcp);
+  for (const std::string &address : listen) {
+    options.addresses.push_back(address_of(settings.source(), address));
   }
   if (const auto library = settings.find("cuda-lib")) {
     if (library->empty()) throw UsageError("--cuda-lib is empty; a file is needed");
@@ -284,13 +351,13 @@ Options parse_options(int argc, const char *const *argv) {
   if (const auto limit = settings.find("shutdown-timeout")) {
     options.shutdown_timeout = seconds(settings.source(), *limit);
   }
-  if (const auto names = settings.find("accept-model")) {
-    std::istringstream parts(*names + ",");
-    for (std::string name; std::getline(parts, name, ',');) {
-      if (name.empty()) {
-        throw UsageError(settings.source() + " is \"" + *names + "\"; a name is empty");
-      }
-      options.accepted_models.push_back(name);
+  options.accepted_models = settings.find_all("accept-model");
+  options.cors_origins = settings.find_all("cors-origin");
+  for (const std::string &origin : options.cors_origins) {
+    const size_t host = origin.find("://");
+    if (origin != "*" && (host == origin.npos || origin.find('/', host + 3) != origin.npos)) {
+      throw UsageError(settings.source() + " is \"" + origin +
+                       "\"; an origin such as https://app.example is needed, without a path");
     }
   }
   if (const auto file = settings.find("api-key-file")) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "http/address.h"
+
 namespace cua_server {
 
 // A command line, environment or file of settings that cannot be used; names the flag or variable,
@@ -22,9 +24,8 @@ struct Device {
 
 struct Options {
   std::string model;
-  std::string host = "127.0.0.1";
-  uint16_t port = 8000;
-  std::string cuda_lib;  // empty: looked for
+  std::vector<http::Address> addresses;  // to listen at; one at least
+  std::string cuda_lib;                  // empty: looked for
   uint32_t graph_mode = 0;
   std::vector<Device> devices{{}};  // one engine each; all CPU or none
   uint32_t threads = 0;             // of the CPU library
@@ -40,6 +41,7 @@ struct Options {
   std::vector<std::string> accepted_models;      // beside the contract's own
   std::vector<std::string> api_keys;             // empty: all is open
   bool protect_metrics = false;
+  std::vector<std::string> cors_origins;  // whose pages may ask; "*": all
   bool log_json = false;
   int log_level = 2;  // 0 errors, 1 warnings, 2 info, 3 debug
   bool check = false;

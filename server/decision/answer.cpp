@@ -36,7 +36,14 @@ double confidence(std::span<const float> probabilities) {
 
 std::string answer_json(std::string_view model_id, const Request &request,
                         std::span<const Score> scores) {
-  std::string out = "{\"model\":";
+  size_t size = 128 + model_id.size();
+  for (const Question &question : request.questions) {
+    size += 128 + question.name.size();
+    for (const std::string &option : question.options) size += 32 + 2 * option.size();
+  }
+  std::string out;
+  out.reserve(size);
+  out += "{\"model\":";
   append_string(out, model_id);
   out += ",\"answers\":{";
   uint64_t tokens = 0;
@@ -52,10 +59,10 @@ std::string answer_json(std::string_view model_id, const Request &request,
       if (j > 0) out += ',';
       append_string(out, question.options[j]);
       out += ':';
-      out += python_repr(static_cast<double>(score.probabilities[j]));
+      append_repr(out, static_cast<double>(score.probabilities[j]));
     }
     out += "},\"confidence\":";
-    out += python_repr(confidence(score.probabilities));
+    append_repr(out, confidence(score.probabilities));
     out += '}';
     tokens += score.tokens;
   }

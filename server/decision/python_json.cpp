@@ -1,66 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decision/python_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
 namespace cua_server::decision {
 
-void append_escaped(std::string &out, std::string_view text) {
+namespace {
+
+bool needs_escape(char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; }
+
+void append_escape(std::string &out, char c) {
   static constexpr char kHex[] = "0123456789abcdef";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default: {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20) {
-          out += "\\u00";
-          out += kHex[byte >> 4];
-          out += kHex[byte & 15];
-        } else {
-          out += c;
-        }
-      }
-    }
+  switch (c) {
+    case '"':
+      out += "\\\"";
+      break;
+    case '\\':
+      out += "\\\\";
+      break;
+    case '\b':
+      out += "\\b";
+      break;
+    case '\t':
+      out += "\\t";
+      break;
+    case '\n':
+      out += "\\n";
+      break;
+    case '\f':
+      out += "\\f";
+      break;
+    case '\r':
+      out += "\\r";
+      break;
+    default:
+      out += "\\u00";
+      out += kHex[static_cast<unsigned char>(c) >> 4];
+      out += kHex[c & 15];
   }
 }
 
-std::string python_repr(double value) {
+}  // namespace
+
+void append_escaped(std::string &out, std::string_view text) {
+  while (!text.empty()) {
+    const auto at = std::find_if(text.begin(), text.end(), needs_escape);
+    const auto plain = static_cast<size_t>(at - text.begin());
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    append_escape(out, text.front());
+    text.remove_prefix(1);
+  }
+}
+
+void append_repr(std::string &out, double value) {
   char buffer[32];  // sign, 17 digits, point, exponent
   const char *const end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  const std::string_view text(buffer, static_cast<size_t>(end - buffer));
-  const size_t e = text.find('e');
-  const bool negative = text.front() == '-';
-  std::string digits;
-  for (const char c : text.substr(negative ? 1 : 0, e - (negative ? 1 : 0))) {
-    if (c != '.') digits += c;
+  std::string_view text(buffer, static_cast<size_t>(end - buffer));
+  if (text.front() == '-') {
+    out += '-';
+    text.remove_prefix(1);
   }
+  const size_t e = text.find('e');
+  char digit[20];
+  size_t n = 0;
+  for (const char c : text.substr(0, e)) {
+    if (c != '.') digit[n++] = c;
+  }
+  const std::string_view digits(digit, n);
   int exponent = 0;  // of the first digit; from_chars takes no plus sign
   const size_t sign = text[e + 1] == '+' ? 2 : 1;
   std::from_chars(text.data() + e + sign, text.data() + text.size(), exponent);
-  std::string out;
-  if (negative) out += '-';
   if (exponent < -4 || exponent >= 16) {
     out += digits.front();
     if (digits.size() > 1) out.append(1, '.').append(digits, 1);
@@ -76,7 +90,6 @@ std::string python_repr(double value) {
   } else {
     out.append(digits, 0, whole).append(1, '.').append(digits, whole);
   }
-  return out;
 }
 
 namespace {
@@ -96,7 +109,7 @@ void append(std::string &out, const Json &value) {  // at most kMostLevels deep
       out += value.boolean() ? "true" : "false";
       break;
     case Json::Type::kReal:
-      out += python_repr(value.real());
+      append_repr(out, value.real());
       break;
     case Json::Type::kInteger:
       out += value.text();

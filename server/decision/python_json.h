@@ -12,9 +12,9 @@ namespace cua_server::decision {
 // Appends `text` escaped, without quotes: only ", \ and what is below 0x20.
 void append_escaped(std::string &out, std::string_view text);
 
-// repr of a finite float: the shortest digits that round-trip; fixed notation for decimal exponents
+// Appends repr of a finite float: the shortest digits that round-trip; fixed notation for decimal exponents
 // of -4 to 15, else scientific with a sign and at least two digits.
-std::string python_repr(double value);
+void append_repr(std::string &out, double value);
 
 // Separators ", " and ": ", members in order.
 std::string python_json(const Json &value);

@@ -31,19 +31,20 @@ std::optional<std::string> text_of(const Json *value) {
 }
 
 Question parse_question(std::string_view name, const Json &json) {
-  const std::string where = "question " + quote_short(name) + ": ";
-  if (!json.is(Json::Type::kObject)) refuse(where + found(&json) + "; an object is needed");
+  const auto refuse = [&](const std::string &detail) {
+    decision::refuse("question " + quote_short(name) + ": " + detail);
+  };
+  if (!json.is(Json::Type::kObject)) refuse(found(&json) + "; an object is needed");
 
   const Json *const type = json.find("type");
   if (!is(type, Json::Type::kString)) {
-    refuse(where + "unknown type: \"type\" " + found(type) + "; \"choice\" is needed");
+    refuse("unknown type: \"type\" " + found(type) + "; \"choice\" is needed");
   }
   if (type->text() == "score" || type->text() == "noul") {
-    refuse(where + "the type " + quote_short(type->text()) +
-           " is not supported; only \"choice\" is");
+    refuse("the type " + quote_short(type->text()) + " is not supported; only \"choice\" is");
   }
   if (type->text() != "choice") {
-    refuse(where + "unknown type " + quote_short(type->text()) + "; \"choice\" is needed");
+    refuse("unknown type " + quote_short(type->text()) + "; \"choice\" is needed");
   }
 
   Question question;
@@ -52,25 +53,27 @@ Question parse_question(std::string_view name, const Json &json) {
   if (auto goal = text_of(instructions)) {
     question.goal = *std::move(goal);
   } else if (!is(instructions, Json::Type::kNull)) {
-    refuse(where + "\"instructions\" " + found(instructions) +
+    refuse("\"instructions\" " + found(instructions) +
            "; a string, an object, an array or null is needed");
   }
 
   const Json *const criteria = json.find("criteria");
   if (!is(criteria, Json::Type::kObject)) {
-    refuse(where + "\"criteria\" " + found(criteria) + "; an object of 1 to " +
+    refuse("\"criteria\" " + found(criteria) + "; an object of 1 to " +
            std::to_string(kMostOptions) + " options is needed");
   }
   if (criteria->size() < 1 || criteria->size() > kMostOptions) {
-    refuse(where + "\"criteria\" has " + std::to_string(criteria->size()) + " options; 1 to " +
+    refuse("\"criteria\" has " + std::to_string(criteria->size()) + " options; 1 to " +
            std::to_string(kMostOptions) + " are allowed");
   }
+  question.options.reserve(criteria->size());
+  question.labels.reserve(criteria->size());
   const Json *key = criteria->first();
   for (size_t i = 0; i < criteria->size(); ++i, key = key->next()->next()) {
     const Json *const value = key->next();
     auto label = text_of(value->is(Json::Type::kNull) ? key : value);
     if (!label) {
-      refuse(where + "option " + quote_short(key->text()) + " " + found(value) +
+      refuse("option " + quote_short(key->text()) + " " + found(value) +
              "; a string, an object, an array or null is needed");
     }
     question.options.emplace_back(key->text());
@@ -117,6 +120,7 @@ Request parse_request(std::string_view body, const std::vector<std::string> &acc
                                 " questions; at most " + std::to_string(kMostQuestions) +
                                 " are allowed");
   }
+  request.questions.reserve(questions->size());
   const Json *name = questions->first();
   for (size_t i = 0; i < questions->size(); ++i, name = name->next()->next()) {
     request.questions.push_back(parse_question(name->text(), *name->next()));

@@ -1,59 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/listener.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <cstring>
 #include <string>
+#include <utility>
 
+#include "http/message.h"
 #include "telemetry/log.h"
 
 namespace cua_server::http {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Local = asio::local::stream_protocol;
 
-Listener::Listener(asio::io_context &context, const std::string &host, uint16_t port,
-                   Service &service, size_t most_connections)
-    : context_(context),
-      acceptor_(context),
-      service_(service),
-      most_connections_(most_connections) {
-  tcp::resolver resolver(context);
-  const auto found = resolver.resolve(host, std::to_string(port),
+namespace {
+
+// Removes what a worker left behind that was killed; never what is not a socket, or is in use.
+void remove_stale(asio::io_context &context, const std::string &path) {
+  struct stat about {};
+  if (::lstat(path.c_str(), &about) != 0 || !S_ISSOCK(about.st_mode)) return;
+  Local::socket probe(context);
+  boost::system::error_code error;
+  probe.connect(Local::endpoint(path), error);
+  if (error == asio::error::connection_refused) ::unlink(path.c_str());
+}
+
+}  // namespace
+
+Listener::Listener(asio::io_context &context, Service &service, size_t most_connections)
+    : context_(context), service_(service), most_connections_(most_connections) {}
+
+Listener::~Listener() {
+  for (const Door &door : doors_) {
+    if (!door.path.empty()) ::unlink(door.path.c_str());
+  }
+}
+
+void Listener::listen(const Address &address) {
+  Acceptor acceptor(context_);
+  const auto bind = [&](const auto &endpoint) {
+    acceptor.open(endpoint.protocol());
+    acceptor.set_option(asio::socket_base::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen(asio::socket_base::max_listen_connections);
+  };
+  if (!address.path.empty()) {
+    remove_stale(context_, address.path);
+    bind(Local::endpoint(address.path));
+    doors_.push_back({std::move(acceptor), "unix:" + address.path, address.path});
+    return;
+  }
+  tcp::resolver resolver(context_);
+  const auto found = resolver.resolve(address.host, std::to_string(address.port),
                                       tcp::resolver::passive | tcp::resolver::numeric_service);
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol());
-  acceptor_.set_option(asio::socket_base::reuse_address(true));
-  acceptor_.bind(endpoint);
-  acceptor_.listen(asio::socket_base::max_listen_connections);
+  bind(found.begin()->endpoint());
+  tcp::endpoint bound;
+  const auto local = acceptor.local_endpoint();
+  bound.resize(local.size());
+  std::memcpy(bound.data(), local.data(), local.size());
+  const std::string host = bound.address().to_string();
+  doors_.push_back(
+      {std::move(acceptor),
+       (bound.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(bound.port()),
+       {}});
 }
 
-std::string Listener::address() const {
-  const tcp::endpoint endpoint = acceptor_.local_endpoint();
-  const std::string host = endpoint.address().to_string();
-  return (endpoint.address().is_v6() ? "[" + host + "]" : host) + ":" +
-         std::to_string(endpoint.port());
+std::vector<std::string> Listener::addresses() const {
+  std::vector<std::string> all;
+  for (const Door &door : doors_) all.push_back(door.address);
+  return all;
 }
 
-void Listener::start() { asio::co_spawn(context_, accept(), asio::detached); }
+void Listener::start() {
+  for (Door &door : doors_) asio::co_spawn(context_, accept(door), asio::detached);
+}
 
 void Listener::stop(std::function<void()> drained) {
   stopping_ = true;
   drained_ = std::move(drained);
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
+  for (Door &door : doors_) {
+    boost::system::error_code ignored;
+    door.acceptor.close(ignored);
+    if (!door.path.empty()) ::unlink(std::exchange(door.path, {}).c_str());
+  }
   for (Session &session : sessions_) session.finish();
   if (sessions_.empty()) drained_();
 }
 
-asio::awaitable<void> Listener::accept() {
+asio::awaitable<void> Listener::accept(Door &door) {
   asio::steady_timer pause(context_);
   while (!stopping_) {
-    auto [error, socket] = co_await acceptor_.async_accept(asio::as_tuple(asio::use_awaitable));
+    auto [error, socket] = co_await door.acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
     if (stopping_) break;
     if (error) {
       // Out of descriptors, or the client has gone already: neither ends the listener. The pause
@@ -65,18 +114,7 @@ asio::awaitable<void> Listener::accept() {
       continue;
     }
     if (sessions_.size() >= most_connections_) {
-      // A fresh connection takes so little at once; whoever does not read it loses nothing.
-      static const std::string full = [] {
-        const std::string body = error_reply(503, "too many connections; come again").body;
-        return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-               "Content-Length: " +
-               std::to_string(body.size()) +
-               "\r\nRetry-After: 1\r\nretry-after-ms: 1000\r\nConnection: close\r\n\r\n" + body;
-      }();
-      boost::system::error_code ignored;
-      socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(full), ignored);
-      socket.shutdown(tcp::socket::shutdown_send, ignored);
+      turn_away(socket);
       continue;
     }
     try {
@@ -88,7 +126,19 @@ asio::awaitable<void> Listener::accept() {
   }
 }
 
-void Listener::serve(tcp::socket socket) {
+void Listener::turn_away(Socket &socket) {
+  Reply full = error_reply(503, "too many connections; come again");
+  full.headers = retry_headers(std::chrono::seconds(1));
+  std::string text;
+  make_message(text, 11, false, full, false);
+  // A fresh connection takes so little at once; whoever does not read it loses nothing.
+  boost::system::error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(Socket::shutdown_send, ignored);
+}
+
+void Listener::serve(Socket socket) {
   const auto session = sessions_.emplace(sessions_.end(), std::move(socket), service_);
   asio::co_spawn(context_, session->run(), [this, session](std::exception_ptr failure) {
     if (failure) {

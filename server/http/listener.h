@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <list>
 #include <string>
+#include <vector>
 
+#include "http/address.h"
 #include "http/service.h"
 #include "http/session.h"
 
 namespace cua_server::http {
 
-// Accepts connections and keeps account of them.
+// Accepts connections at one or more addresses and keeps account of them.
 class Listener {
  public:
-  // Binds and listens. Port 0 picks a free one. Throws boost::system::system_error.
   // most_connections: at the same time; more are told 503 and closed.
-  Listener(boost::asio::io_context &context, const std::string &host, uint16_t port,
-           Service &service, size_t most_connections);
+  Listener(boost::asio::io_context &context, Service &service, size_t most_connections);
+  ~Listener();
 
-  std::string address() const;  // HOST:PORT, an IPv6 host in brackets
+  // Binds and listens; accepts from start() on. The file of a Unix-domain socket that nobody
+  // listens at any more is replaced. Throws boost::system::system_error.
+  void listen(const Address &address);
+  // The addresses in the order of listen(): HOST:PORT, an IPv6 host in brackets; unix:PATH.
+  std::vector<std::string> addresses() const;
   // Starts accepting, until stop().
   void start();
   // Accepts no more and closes the connections that wait for a request; the others finish theirs.
@@ -28,13 +34,21 @@ class Listener {
   void stop(std::function<void()> drained);
 
  private:
-  boost::asio::awaitable<void> accept();
-  void serve(boost::asio::ip::tcp::socket socket);
+  using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
+  struct Door {
+    Acceptor acceptor;
+    std::string address;
+    std::string path;  // of the socket's file, which is ours to remove
+  };
+
+  boost::asio::awaitable<void> accept(Door &door);
+  void serve(Socket socket);
+  void turn_away(Socket &socket);
 
   boost::asio::io_context &context_;
-  boost::asio::ip::tcp::acceptor acceptor_;
   Service &service_;
   size_t most_connections_;
+  std::list<Door> doors_;
   std::list<Session> sessions_;
   bool stopping_ = false;
   std::function<void()> drained_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -10,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "decision/request.h"
+#include "http/pipeline.h"
 #include "http/reply.h"
 #include "http/waiter.h"
 #include "scheduling/engine.h"
@@ -25,27 +23,40 @@ struct ServiceOptions {
   std::vector<std::string> accepted_models;     // names beside the contract's own
   std::vector<std::string> api_keys;            // any of them opens; none: all is open
   bool protect_metrics = false;                 // with them too
+  std::vector<std::string> cors_origins;        // whose pages may ask; "*": all
   std::string version;
+};
+
+// What of a request's head decides. An absent header is empty.
+struct RequestHead {
+  std::string_view method, target;
+  std::string_view authorization = {};
+  std::string_view origin = {};
+  std::string_view wanted_method = {}, wanted_headers = {};  // Access-Control-Request-...
 };
 
 // What the worker answers, apart from how HTTP carries it. Lives on the thread of the sockets.
 class Service {
  public:
   explicit Service(const ServiceOptions &options);
-  ~Service();
 
   // From then on there are decisions. Both must outlive the service's use.
   void is_ready(std::span<scheduling::Engine *const> engines, scheduling::Scheduler &scheduler);
   // What a scheduler tells of its passes. Any thread.
   void observe(const scheduling::PassReport &pass);
+  void settled() { pipeline_.settled(); }
 
   // The reply to a request that its head alone decides: an unknown path, a wrong method, /health.
   // nullopt: the body is needed, for decide().
-  // authorization: that header, or empty.
-  std::optional<Reply> route(std::string_view method, std::string_view target,
-                             std::string_view authorization = {}) const;
-  // POST /v1/systemone. Never throws.
-  boost::asio::awaitable<Reply> decide(std::string body, std::shared_ptr<Waiter> waiter);
+  std::optional<Reply> route(const RequestHead &head) const;
+  // The headers that let a page of that origin read a reply; empty where it may not.
+  std::string cors_headers(std::string_view origin) const;
+  // Tells metrics and log of a request that no decision was tried for.
+  void refused(unsigned status, const std::string &id);
+  // POST /v1/systemone.
+  boost::asio::awaitable<Reply> decide(std::string body, std::shared_ptr<Waiter> waiter) {
+    return pipeline_.decide(std::move(body), std::move(waiter));
+  }
 
   // Whether a decision takes long enough for its client to be gone before it.
   bool is_worth_watching() const;
@@ -54,32 +65,21 @@ class Service {
   const std::string &model_id() const { return model_id_; }
 
  private:
-  struct Decision;  // a request on its way: checked and tokenised
-  // Parses and, where that is soon done or this is a thread of the pool, tokenises.
-  Decision prepare(std::string_view body) const;
-  void tokenise(Decision &decision) const;
-  struct Scored;
-  boost::asio::awaitable<Scored> score(std::vector<scheduling::Prompt> prompts,
-                                       std::shared_ptr<Waiter> waiter);
-  void start_soon(const boost::asio::any_io_executor &executor);
   bool may_enter(std::string_view authorization) const;
-  Reply answer(const Decision &decision, const scheduling::Result &result,
-               const Waiter &waiter) const;
+  bool may_share(std::string_view origin) const;
+  std::optional<Reply> decide_by_head(const RequestHead &head, std::string_view path) const;
+  Reply preflight(const RequestHead &head) const;
   Reply metrics() const;
   Reply models() const;
   Reply health(std::string_view path) const;
-  Reply busy(std::string_view why) const;
 
   ServiceOptions options_;
   std::vector<scheduling::Engine *> engines_;  // the first tokenises
   scheduling::Scheduler *scheduler_ = nullptr;
   std::string model_id_;
   bool draining_ = false;
-  bool starts_soon_ = false;  // the scheduler is about to be told of new jobs
   telemetry::Metrics metrics_;
-  boost::asio::thread_pool workers_;
+  Pipeline pipeline_;
 };
-
-Reply error_reply(unsigned status, std::string_view detail);
 
 }  // namespace cua_server::http

@@ -7,17 +7,19 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
-#include <ctime>
 #include <optional>
 #include <random>
 #include <tuple>
+#include <utility>
 
 #include "decision/request.h"
+#include "http/message.h"
 
 namespace cua_server::http {
 namespace {
@@ -39,42 +41,6 @@ constexpr auto kBody = seconds(60);    // for a whole body
 constexpr auto kWrite = seconds(30);   // for a whole answer to leave
 constexpr auto kLinger = seconds(5);   // for what is still on its way after a refusal
 constexpr size_t kMostLingerBytes = size_t{64} << 20;
-
-// The Date header, made once a second.
-const std::string &date() {
-  thread_local std::time_t made = -1;
-  thread_local std::string text;
-  if (const std::time_t now = std::time(nullptr); now != made) {
-    made = now;
-    std::tm utc{};
-    gmtime_r(&now, &utc);
-    char buffer[40];
-    text.assign(buffer, std::strftime(buffer, sizeof buffer, "%a, %d %b %Y %H:%M:%S GMT", &utc));
-  }
-  return text;
-}
-
-// Head and body in one write.
-std::string message(unsigned version, bool head_request, const Reply &reply, bool keep_alive) {
-  std::string text;
-  text.reserve(512 + reply.body.size());
-  text += version >= 11 ? "HTTP/1.1 " : "HTTP/1.0 ";
-  text += std::to_string(reply.status);
-  text += ' ';
-  text += std::string_view(bhttp::obsolete_reason(static_cast<bhttp::status>(reply.status)));
-  text += "\r\nDate: " + date() + "\r\nContent-Type: " + reply.type + "\r\nContent-Length: ";
-  text += std::to_string(reply.body.size());
-  if (!reply.allow.empty()) text += "\r\nAllow: " + reply.allow;
-  text += reply.headers;
-  if (!keep_alive) {
-    text += "\r\nConnection: close";
-  } else if (version < 11) {
-    text += "\r\nConnection: keep-alive";
-  }
-  text += "\r\n\r\n";
-  if (!head_request) text += reply.body;
-  return text;
-}
 
 // The client broke HTTP's grammar, and is there to be told.
 bool malformed(const boost::system::error_code &error) {
@@ -100,19 +66,28 @@ std::string request_id(std::string_view wanted) {
   return text;
 }
 
-std::string id_headers(const std::string &id) {
-  return "\r\nX-Request-Id: " + id + "\r\nx-typesafe-request-id: " + id;
+void add_id(std::string &headers, const std::string &id) {
+  headers += "\r\nX-Request-Id: ";
+  headers += id;
+  headers += "\r\nx-typesafe-request-id: ";
+  headers += id;
 }
 
-bool is_continue(std::string_view expectation) {
-  return beast::iequals({expectation.data(), expectation.size()}, "100-continue");
-}
+// Ends the watch over a client, however its request ends.
+struct Unwatch {
+  Waiter &waiter;
+  ~Unwatch() {
+    if (std::exchange(waiter.watched, false)) {
+      waiter.stop_watching.emit(asio::cancellation_type::all);
+    }
+  }
+};
 
 }  // namespace
 
-Session::Session(asio::ip::tcp::socket socket, Service &service)
+Session::Session(Socket socket, Service &service)
     : stream_(std::move(socket)), buffer_(kMostBufferBytes), service_(service) {
-  boost::system::error_code ignored;
+  boost::system::error_code ignored;  // not of TCP
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
 }
 
@@ -125,7 +100,7 @@ asio::awaitable<void> Session::run() {
   while (!finishing_ && co_await exchange()) {
   }
   boost::system::error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.socket().shutdown(Socket::shutdown_both, ignored);
 }
 
 asio::awaitable<bool> Session::exchange() {
@@ -164,18 +139,26 @@ asio::awaitable<bool> Session::exchange() {
     co_return co_await refuse(
         400, "not a usable HTTP request: no Transfer-Encoding but chunked is known");
   }
+  const auto header = [&](auto name) -> std::string_view {
+    const auto value = head[name];
+    return {value.data(), value.size()};
+  };
   const auto method = head.method_string();
   const auto target = head.target();
-  const auto authorization = head[bhttp::field::authorization];
+  const std::string cors = service_.cors_headers(header(bhttp::field::origin));
   std::optional<Reply> reply =
-      service_.route({method.data(), method.size()}, {target.data(), target.size()},
-                     {authorization.data(), authorization.size()});
-  const auto wanted_id = head["X-Request-Id"];
-  const std::string id = request_id({wanted_id.data(), wanted_id.size()});
-  const auto expectation = head[bhttp::field::expect];
+      service_.route({{method.data(), method.size()},
+                      {target.data(), target.size()},
+                      header(bhttp::field::authorization),
+                      header(bhttp::field::origin),
+                      header(bhttp::field::access_control_request_method),
+                      header(bhttp::field::access_control_request_headers)});
+  const std::string id = request_id(header("X-Request-Id"));
+  const std::string_view expectation = header(bhttp::field::expect);
   if (!reply && !expectation.empty()) {
-    if (!is_continue({expectation.data(), expectation.size()})) {
+    if (!beast::iequals(expectation, "100-continue")) {
       reply = error_reply(417, "the only expectation known is 100-continue");
+      reply->counts = true;
     } else if (!parser.is_done() && buffer_.size() == 0 && head.version() >= 11) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       stream_.expires_after(kWrite);
@@ -184,10 +167,12 @@ asio::awaitable<bool> Session::exchange() {
       if (failure) co_return false;
     }
   }
-  if (reply) reply->headers += id_headers(id);
+  if (reply && reply->counts) service_.refused(reply->status, id);
   if (reply && !parser.is_done()) {
     // The head decides, and a body is on its way that nobody will read.
-    if (!co_await send(head, std::move(*reply), false)) co_return false;
+    add_id(reply->headers, id);
+    reply->headers += cors;
+    if (!co_await send(head, *reply, false)) co_return false;
     co_await linger();
     co_return false;
   }
@@ -211,50 +196,57 @@ asio::awaitable<bool> Session::exchange() {
   if (!reply) {
     const auto waiter = std::make_shared<Waiter>();
     waiter->id = id;
-    const bool watched = service_.is_worth_watching();
-    if (watched) watch(waiter);
+    if (service_.is_worth_watching()) watch(waiter);
+    const Unwatch at_the_end{*waiter};
     reply = co_await service_.decide(std::move(parser.get().body()), waiter);
-    if (watched) waiter->stop_watching.emit(asio::cancellation_type::all);
     if (waiter->gone || reply->drop) co_return false;
-    reply->headers += id_headers(id);
   }
   const bool keep_alive = head.keep_alive() && !finishing_;
-  co_return co_await send(head, std::move(*reply), keep_alive) && keep_alive;
+  add_id(reply->headers, id);
+  reply->headers += cors;
+  co_return co_await send(head, *reply, keep_alive) && keep_alive;
 }
 
 // Notices while a decision is made that the client has closed its end. Whoever only shuts down its
 // sending half counts as gone: it looks the same.
 void Session::watch(const std::shared_ptr<Waiter> &waiter) {
-  const auto seen =
-      [waiter, fd = stream_.socket().native_handle()](const boost::system::error_code &error) {
-        if (error) return;
-        char byte;
-        // What has come is the next request of a pipeline, and its sender is there.
-        if (::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;
-        waiter->has_gone();
-      };
-  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+  waiter->watched = true;
+  const auto seen = [this, waiter](const boost::system::error_code &error) {
+    if (error || !waiter->watched) return;  // answered, or the session is at its end
+    char byte;
+    const ssize_t n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    // What has come is the next request of a pipeline, and its sender is there.
+    if (n > 0) return;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+      watch(waiter);  // it was nothing
+    } else {
+      waiter->has_gone();
+    }
+  };
+  stream_.socket().async_wait(Socket::wait_read,
                               asio::bind_cancellation_slot(waiter->stop_watching.slot(), seen));
 }
 
 template <class Head>
-asio::awaitable<bool> Session::send(const Head &head, Reply reply, bool keep_alive) {
-  const std::string text =
-      message(head.version(), head.method() == bhttp::verb::head, reply, keep_alive);
+asio::awaitable<bool> Session::send(const Head &head, const Reply &reply, bool keep_alive) {
+  make_message(text_, head.version(), head.method() == bhttp::verb::head, reply, keep_alive);
   accepted_ = true;  // what is being said is said to its end
   stream_.expires_after(kWrite);
-  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
+  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text_), kToken);
+  if (text_.capacity() > kMostBufferBytes) text_ = {};  // a connection keeps no large answer's room
   co_return !error;
 }
 
 // Answers a request that could not be read to its end, and closes.
 asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) {
   Reply reply = error_reply(status, detail);
-  reply.headers = id_headers(request_id({}));
-  const std::string text = message(11, false, reply, false);
+  const std::string id = request_id({});
+  service_.refused(status, id);
+  add_id(reply.headers, id);
+  make_message(text_, 11, false, reply, false);
   accepted_ = true;  // what is being said is said to its end
   stream_.expires_after(kWrite);
-  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text), kToken);
+  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text_), kToken);
   if (!error) co_await linger();
   co_return false;
 }
@@ -263,7 +255,7 @@ asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) 
 // answer has been read.
 asio::awaitable<void> Session::linger() {
   boost::system::error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_.socket().shutdown(Socket::shutdown_send, ignored);
   buffer_.clear();
   stream_.expires_after(kLinger);
   accepted_ = false;

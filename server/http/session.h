@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <memory>
+#include <string>
 
 #include "http/service.h"
 
 namespace cua_server::http {
 
+// A connection over TCP or a Unix-domain socket.
+using Socket = boost::asio::generic::stream_protocol::socket;
+
 // One connection: requests are answered one after the other, in order.
 class Session {
  public:
-  Session(boost::asio::ip::tcp::socket socket, Service &service);
+  Session(Socket socket, Service &service);
 
   // Until the connection ends.
   boost::asio::awaitable<void> run();
@@ -24,13 +28,14 @@ class Session {
   // Reads and answers one request. False: the connection is to be closed.
   boost::asio::awaitable<bool> exchange();
   template <class Head>
-  boost::asio::awaitable<bool> send(const Head &head, Reply reply, bool keep_alive);
+  boost::asio::awaitable<bool> send(const Head &head, const Reply &reply, bool keep_alive);
   boost::asio::awaitable<bool> refuse(unsigned status, std::string_view detail);
   boost::asio::awaitable<void> linger();
   void watch(const std::shared_ptr<Waiter> &waiter);
 
-  boost::beast::tcp_stream stream_;
+  boost::beast::basic_stream<boost::asio::generic::stream_protocol> stream_;
   boost::beast::flat_buffer buffer_;
+  std::string text_;  // of the answer that is being sent
   Service &service_;
   bool accepted_ = false;  // a request has come to its end, and is not answered yet
   bool finishing_ = false;

@@ -15,7 +15,6 @@ constexpr int kPatience = 10;  // times that an engine's thread looks again befo
 
 // A job in the queue. Guarded by the scheduler's mutex.
 struct Scheduler::Pending {
-  uint64_t id = 0;
   Job job;
   size_t next = 0;     // prompt that no pass has taken
   size_t running = 0;  // prompts in passes under way
@@ -69,11 +68,11 @@ void Scheduler::release(uint64_t questions) {
 uint64_t Scheduler::submit(Job job, bool start) {
   auto pending = std::make_shared<Pending>();
   pending->scores.resize(job.prompts.size());
+  if (job.id == 0) job.id = reserve();
+  const uint64_t id = job.id;
   pending->job = std::move(job);
-  uint64_t id;
   {
     const std::lock_guard lock(mutex_);
-    id = pending->id = ++last_id_;
     const auto &prompts = pending->job.prompts;
     admitted_ -= std::min<uint64_t>(admitted_, prompts.size());
     waiting_ += prompts.size();
@@ -105,7 +104,7 @@ void Scheduler::cancel(uint64_t id) {
   {
     const std::lock_guard lock(mutex_);
     const auto at = std::find_if(jobs_.begin(), jobs_.end(),
-                                 [&](const auto &pending) { return pending->id == id; });
+                                 [&](const auto &pending) { return pending->job.id == id; });
     if (at == jobs_.end()) return;
     Pending &pending = **at;
     pending.dropped = pending.next < pending.job.prompts.size();
@@ -238,6 +237,7 @@ void Scheduler::settle(std::vector<Item> &items, double seconds) {
       pending->job.done(std::move(pending->scores), spent);
     }
   }
+  if (options_.settled) options_.settled();
   if (lost && device_lost_) device_lost_();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -34,6 +35,7 @@ struct Job {
   std::vector<Prompt> prompts;
   // Called once, on a thread of the scheduler or of cancel(); must not throw or block.
   std::function<void(Result, Timing)> done;
+  uint64_t id = 0;  // of reserve(); 0: submit() gives one
 };
 
 // A pass that is over.
@@ -48,7 +50,10 @@ struct SchedulerOptions {
   std::chrono::microseconds batch_wait{};  // for company, once a prompt is there
   // What may wait beside the passes under way; a request that finds room is never refused later.
   uint64_t queue_questions = 1024, queue_tokens = 4'000'000;
-  std::function<void(const PassReport &)> observe;  // on a thread of the scheduler; may be empty
+  // On a thread of the scheduler; may be empty. observe: a pass is over, its jobs' done() come
+  // next; settled: they have been called.
+  std::function<void(const PassReport &)> observe;
+  std::function<void()> settled;
 };
 
 // What waits, and how fast it goes.
@@ -75,7 +80,10 @@ class Scheduler {
   // is full. What was admitted is submitted or released.
   bool admit(uint64_t questions);
   void release(uint64_t questions);
-  // Gives a number for cancel(). The questions of the job were admitted. Where not `start`, an
+  // A number for a job to come, so that cancel() can be asked for before submit() is through; of a
+  // job that is not submitted yet it does nothing.
+  uint64_t reserve() { return ++last_id_; }
+  // Gives the job's number. The questions of the job were admitted. Where not `start`, an
   // engine that sleeps begins with it at the next start() only: one waking for many jobs.
   uint64_t submit(Job job, bool start = true);
   void start() { wake_.notify_one(); }
@@ -108,7 +116,7 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::list<std::shared_ptr<Pending>> jobs_;  // whose turn it is first
-  uint64_t last_id_ = 0;
+  std::atomic<uint64_t> last_id_{0};
   uint64_t admitted_ = 0;                      // questions that hold room and are not submitted yet
   uint64_t waiting_ = 0, waiting_tokens_ = 0;  // prompts that no pass has taken
   double rate_ = 0;                            // questions a second, smoothed

@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <mutex>
 
 namespace cua_server::telemetry {
 namespace {
@@ -27,8 +29,8 @@ void append_escaped(std::string &line, std::string_view text) {
 }
 
 // Bytes that are not ASCII become U+FFFD each: a log line is valid JSON whatever it tells of.
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
+void append_json(std::string &out, std::string_view text) {
+  out += '"';
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
@@ -42,7 +44,60 @@ std::string json_text(std::string_view text) {
       out += c;
     }
   }
-  return out + "\"";
+  out += '"';
+}
+
+// UTC to the millisecond; all but that is made once a second.
+void append_time(std::string &line) {
+  thread_local std::time_t made = -1;
+  thread_local std::string text;
+  const auto now = std::chrono::system_clock::now();
+  if (const std::time_t seconds = std::chrono::system_clock::to_time_t(now); seconds != made) {
+    made = seconds;
+    std::tm utc{};
+    gmtime_r(&seconds, &utc);
+    char stamp[32];
+    text.assign(stamp, std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S.", &utc));
+  }
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  const std::string digits = std::to_string(1000 + milliseconds);  // with its leading zeros
+  line += text;
+  line += std::string_view(digits).substr(1);
+  line += 'Z';
+}
+
+void append_line(std::string &line, Level level, std::string_view text, const Fields &fields) {
+  static constexpr std::string_view kNames[] = {"error", "warning", "info", "debug"};
+  const std::string_view name = kNames[static_cast<int>(level)];
+  if (format_in_use == LogFormat::json) {
+    line += "{\"time\":\"";
+    append_time(line);
+    line += "\",\"level\":\"";
+    line += name;
+    line += "\",\"message\":";
+    append_json(line, text);
+    for (const auto &[key, value] : fields) {
+      line += ',';
+      append_json(line, key);
+      line += ':';
+      append_json(line, value);
+    }
+    line += '}';
+  } else {
+    append_time(line);
+    line += ' ';
+    line += name;
+    line += ' ';
+    append_escaped(line, text);
+    for (const auto &[key, value] : fields) {
+      line += ' ';
+      line += key;
+      line += '=';
+      append_escaped(line, value);
+    }
+  }
+  line += '\n';
 }
 
 }  // namespace
@@ -55,35 +110,24 @@ void set_log(LogFormat format, Level least) {
 bool logs(Level level) { return level <= least_level; }
 
 void log(Level level, std::string_view text, const Fields &fields) {
-  if (!logs(level)) return;
-  static constexpr const char *kNames[] = {"error", "warning", "info", "debug"};
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char stamp[32], time[48];
-  std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(time, sizeof time, "%s.%03dZ", stamp, static_cast<int>(milliseconds));
-  const char *const name = kNames[static_cast<int>(level)];
-  std::string line;
-  if (format_in_use == LogFormat::json) {
-    line = std::string("{\"time\":\"") + time + "\",\"level\":\"" + name +
-           "\",\"message\":" + json_text(text);
-    for (const auto &[key, value] : fields) line += "," + json_text(key) + ":" + json_text(value);
-    line += "}";
-  } else {
-    line = std::string(time) + " " + name + " ";
-    append_escaped(line, text);
-    for (const auto &[key, value] : fields) {
-      line += " " + std::string(key) + "=";
-      append_escaped(line, value);
-    }
+  LogLines().add(level, text, fields);
+}
+
+LogLines::~LogLines() {
+  if (lines_.empty()) return;
+  static std::mutex mutex;  // keeps lines of several threads apart, however long
+  const std::lock_guard lock(mutex);
+  std::string_view rest = lines_;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;  // nobody to tell
+    rest.remove_prefix(static_cast<size_t>(written));
   }
-  line += '\n';
-  // One write keeps lines of several threads apart.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+void LogLines::add(Level level, std::string_view text, const Fields &fields) {
+  if (logs(level)) append_line(lines_, level, text, fields);
 }
 
 }  // namespace cua_server::telemetry

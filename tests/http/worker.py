@@ -16,7 +16,7 @@ PATIENCE = 60  # seconds before a test gives a worker up
 class Worker:
     """A running worker. The library comes from `lib`; extra environment from `env`."""
 
-    def __init__(self, server, lib, model, *flags, env=None, host="127.0.0.1"):
+    def __init__(self, server, lib, model, *flags, env=None):
         self.log = tempfile.TemporaryFile()
         command = [server, "--cuda-lib", lib, "--model", model, "--port", "0", *flags]
         self.process = subprocess.Popen(
@@ -129,7 +129,7 @@ class Connection:
             assert name.lower() not in headers, line
             headers[name.lower()] = value.strip()
         status = int(lines[0].split()[1])
-        length = 0 if head or status == 100 else int(headers["content-length"])
+        length = 0 if head or status in (100, 204) else int(headers["content-length"])
         while len(self.buffer) < length:
             assert self._more(), "the body was cut"
         body, self.buffer = self.buffer[:length], self.buffer[length:]

@@ -18,7 +18,7 @@ struct Worker {
 };
 
 unsigned status(const http::Service &service, const char *method, const char *target) {
-  const auto reply = service.route(method, target);
+  const auto reply = service.route({method, target});
   return reply ? reply->status : 0;
 }
 
@@ -32,14 +32,14 @@ TEST_CASE("routes") {
     CAPTURE(target);
     CHECK(status(service, "POST", target) == 0);  // the body decides
     CHECK(status(service, "GET", target) == 405);
-    CHECK(service.route("GET", target)->allow == "POST");
+    CHECK(service.route({"GET", target})->allow == "POST");
   }
   for (const char *target : {"/health", "/health?a=b", "http://host/health", "/livez", "/readyz"}) {
     CAPTURE(target);
     CHECK(status(service, "GET", target) == 200);
     CHECK(status(service, "HEAD", target) == 405);
     CHECK(status(service, "post", target) == 405);
-    CHECK(service.route("POST", target)->allow == "GET");
+    CHECK(service.route({"POST", target})->allow == "GET");
   }
   for (const char *target : {"", "/", "*", "health", "/health/", "/healthy", "/v1/systemone/",
                              "/V1/systemone", "/v1%2Fsystemone", "//v1/systemone", "http://host",
@@ -52,24 +52,24 @@ TEST_CASE("routes") {
 
 TEST_CASE("while the model loads") {
   http::Service service({});
-  CHECK(service.route("GET", "/health")->status == 503);
-  CHECK(service.route("GET", "/health")->body == "{\"status\":\"loading\"}");
-  CHECK(service.route("GET", "/readyz")->status == 503);
-  CHECK(service.route("GET", "/livez")->status == 200);
-  const auto busy = service.route("POST", "/v1/systemone");
+  CHECK(service.route({"GET", "/health"})->status == 503);
+  CHECK(service.route({"GET", "/health"})->body == "{\"status\":\"loading\"}");
+  CHECK(service.route({"GET", "/readyz"})->status == 503);
+  CHECK(service.route({"GET", "/livez"})->status == 200);
+  const auto busy = service.route({"POST", "/v1/systemone"});
   REQUIRE(busy);
   CHECK(busy->status == 503);
   CHECK(busy->headers.find("Retry-After: ") != std::string::npos);
-  CHECK(service.route("GET", "/v1/systemone")->status == 405);
+  CHECK(service.route({"GET", "/v1/systemone"})->status == 405);
 }
 
 TEST_CASE("health while draining") {
   Worker worker;
-  CHECK(worker.service.route("GET", "/health")->body ==
+  CHECK(worker.service.route({"GET", "/health"})->body ==
         "{\"status\":\"ready\",\"model\":\"" + worker.service.model_id() + "\"}");
   worker.service.start_draining();
-  CHECK(worker.service.route("GET", "/health")->status == 503);
-  CHECK(worker.service.route("GET", "/health")->body == "{\"status\":\"draining\"}");
-  CHECK(worker.service.route("GET", "/readyz")->status == 503);
-  CHECK(worker.service.route("GET", "/livez")->status == 200);
+  CHECK(worker.service.route({"GET", "/health"})->status == 503);
+  CHECK(worker.service.route({"GET", "/health"})->body == "{\"status\":\"draining\"}");
+  CHECK(worker.service.route({"GET", "/readyz"})->status == 503);
+  CHECK(worker.service.route({"GET", "/livez"})->status == 200);
 }

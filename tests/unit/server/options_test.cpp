@@ -54,8 +54,8 @@ TEST_CASE("exit on device failure: the flag or the variable") {
 TEST_CASE("defaults") {
   const Options options = parse({"--model", "m"});
   CHECK(options.model == "m");
-  CHECK(options.host == "127.0.0.1");
-  CHECK(options.port == 8000);
+  CHECK(options.addresses.front().host == "127.0.0.1");
+  CHECK(options.addresses.front().port == 8000);
   CHECK(options.cuda_lib.empty());
   CHECK(options.graph_mode == 0);
   REQUIRE(options.devices.size() == 1);
@@ -76,8 +76,8 @@ TEST_CASE("defaults") {
 TEST_CASE("every flag, and every variable") {
   const Options flags = parse({"--model=m", "--host", "::1", "--port", "0", "--cuda-lib", "l",
                                "--graph", "1", "--device", "3", "--threads", "5"});
-  CHECK(flags.host == "::1");
-  CHECK(flags.port == 0);
+  CHECK(flags.addresses.front().host == "::1");
+  CHECK(flags.addresses.front().port == 0);
   CHECK(flags.cuda_lib == "l");
   CHECK(flags.graph_mode == 1);
   CHECK(flags.devices[0].ordinal == 3);
@@ -90,8 +90,8 @@ TEST_CASE("every flag, and every variable") {
                                        {"CUA_S1_CUDA_LIB", "l"},
                                        {"CUA_S1_GRAPH", "1"}});
   CHECK(variables.model == "m");
-  CHECK(variables.host == "h");
-  CHECK(variables.port == 65535);
+  CHECK(variables.addresses.front().host == "h");
+  CHECK(variables.addresses.front().port == 65535);
   CHECK(variables.cuda_lib == "l");
   CHECK(variables.graph_mode == 1);
 }
@@ -104,17 +104,19 @@ TEST_CASE("the worker's own settings, from the line, the environment and a file"
       "devices = 0,1,2\nexit-on-device-failure = 1\nmax-queue-requests = 9\n");
   const Options file = parse({"--config", path.c_str()});
   CHECK(file.model == "from the file");
-  CHECK(file.port == 7);
+  CHECK(file.addresses.front().port == 7);
   CHECK(!file.batch);
   CHECK(file.request_timeout.count() == 1500);
   CHECK(file.devices.size() == 3);
   CHECK(file.devices[2].ordinal == 2);
   CHECK(file.exit_on_device_failure);
   CHECK(file.max_queue_requests == 9);
-  CHECK(parse({"--config", path.c_str()}, {{"CUA_S1_PORT", "8"}}).port == 8);
-  CHECK(parse({"--config", path.c_str(), "--port", "9"}, {{"CUA_S1_PORT", "8"}}).port == 9);
+  CHECK(parse({"--config", path.c_str()}, {{"CUA_S1_PORT", "8"}}).addresses.front().port == 8);
+  CHECK(parse({"--config", path.c_str(), "--port", "9"}, {{"CUA_S1_PORT", "8"}})
+            .addresses.front()
+            .port == 9);
   CHECK(parse({"--config", path.c_str(), "--device", "cpu"}).devices.size() == 1);
-  CHECK(parse({}, {{"CUA_S1_CONFIG", path.c_str()}}).port == 7);
+  CHECK(parse({}, {{"CUA_S1_CONFIG", path.c_str()}}).addresses.front().port == 7);
   write("model = m\nport = high\n");
   CHECK(refusal({"--config", path.c_str()}).find("port in " + path) != std::string::npos);
   write("model = m\ncolour = red\n");
@@ -151,7 +153,7 @@ TEST_CASE("the worker's own settings, from the line, the environment and a file"
 
 TEST_CASE("a flag wins over its variable, and hides that it is wrong") {
   CHECK(parse({"--model", "flag"}, {{"CUA_S1_MODEL", "variable"}}).model == "flag");
-  CHECK(parse({"--model", "m", "--port", "1"}, {{"CUA_S1_PORT", "x"}}).port == 1);
+  CHECK(parse({"--model", "m", "--port", "1"}, {{"CUA_S1_PORT", "x"}}).addresses.front().port == 1);
   CHECK(parse({"--model", "m", "--graph", "0"}, {{"CUA_S1_GRAPH", "1"}}).graph_mode == 0);
 }
 
@@ -159,8 +161,8 @@ TEST_CASE("an empty variable is as good as none") {
   const Options options = parse(
       {"--model", "m"},
       {{"CUA_S1_HOST", ""}, {"CUA_S1_PORT", ""}, {"CUA_S1_CUDA_LIB", ""}, {"CUA_S1_GRAPH", ""}});
-  CHECK(options.host == "127.0.0.1");
-  CHECK(options.port == 8000);
+  CHECK(options.addresses.front().host == "127.0.0.1");
+  CHECK(options.addresses.front().port == 8000);
   CHECK(options.graph_mode == 0);
 }
 
@@ -198,4 +200,52 @@ TEST_CASE("help and version need nothing else") {
     if (std::string(variable) == "CUA_S1_CONFIG") continue;
     CHECK(cua_server::usage().find(variable) != std::string::npos);
   }
+}
+
+TEST_CASE("where to listen") {
+  const auto listens = [](const Options &options) {
+    std::string text;
+    for (const cua_server::http::Address &address : options.addresses) {
+      text += address.path.empty() ? address.host + "|" + std::to_string(address.port) + " "
+                                   : address.path + " ";
+    }
+    return text;
+  };
+  CHECK(listens(parse({"--model", "m"})) == "127.0.0.1|8000 ");
+  CHECK(listens(parse({"--model", "m", "--listen", "unix:a b/s"})) == "a b/s ");
+  CHECK(listens(parse({"--model", "m", "--listen", "[::1]:7", "--listen", "unix:s,0.0.0.0:0"})) ==
+        "::1|7 s 0.0.0.0|0 ");
+  CHECK(listens(parse({"--model", "m", "--listen", "unix:s", "--port", "9"})) == "127.0.0.1|9 s ");
+  CHECK(listens(parse({"--model", "m"}, {{"CUA_S1_LISTEN", "h:1,unix:s"}})) == "h|1 s ");
+  for (const std::string &bad :
+       std::vector<std::string>{"", "unix:", "8000", ":8000", "h:", "h:65536", "::1:80", "[::1]",
+                                "h:1,", "unix:" + std::string(108, 'x')}) {
+    CAPTURE(bad);
+    CHECK(refusal({"--model", "m", "--listen", bad.c_str()}).find("--listen") != std::string::npos);
+  }
+  const std::string longest(107, 'x');
+  CHECK(listens(parse({"--model", "m", "--listen", ("unix:" + longest).c_str()})) == longest + " ");
+}
+
+TEST_CASE("settings of several values: the flag again, commas, lines of a file") {
+  using Names = std::vector<std::string>;
+  CHECK(parse({"--model", "m"}).accepted_models.empty());
+  CHECK(parse({"--model", "m", "--accept-model", "a", "--accept-model", "b,c"}).accepted_models ==
+        Names{"a", "b", "c"});
+  CHECK(parse({"--model", "m"}, {{"CUA_S1_ACCEPT_MODEL", "a,b"}}).accepted_models ==
+        Names{"a", "b"});
+  const std::string path = "cua_options_lists_test.ini";
+  std::ofstream(path) << "model = m\naccept-model = a\naccept-model = b\ncors-origin = *\n";
+  CHECK(parse({"--config", path.c_str()}).accepted_models == Names{"a", "b"});
+  CHECK(parse({"--config", path.c_str()}).cors_origins == Names{"*"});
+  std::remove(path.c_str());
+  CHECK(parse({"--model", "m", "--cors-origin", "https://a.example:8443"}).cors_origins ==
+        Names{"https://a.example:8443"});
+  for (const char *bad : {"", "a.example", "https://a.example/", "https://a/b"}) {
+    CAPTURE(bad);
+    CHECK(refusal({"--model", "m", "--cors-origin", bad}).find("--cors-origin") !=
+          std::string::npos);
+  }
+  CHECK(refusal({"--model", "m", "--accept-model", ","}).find("--accept-model") !=
+        std::string::npos);
 }
