@@ -23,7 +23,7 @@ constexpr std::string_view kModelId =
 std::string_view path_of(std::string_view target) {
   target = target.substr(0, target.find('?'));
   for (const std::string_view scheme : {"http://", "https://"}) {
-    if (target.substr(0, scheme.size()) == scheme) {
+    if (beast::iequals(target.substr(0, scheme.size()), scheme)) {
       const size_t slash = target.find('/', scheme.size());
       return slash == target.npos ? "/" : target.substr(slash);
     }

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <optional>
 #include <random>
-#include <tuple>
 #include <utility>
 
 #include "decision/request.h"
@@ -35,17 +34,29 @@ constexpr uint32_t kMostHeaderBytes = 16 * 1024;
 // What is kept of a connection until it can be understood: a header, the trailer of a chunked body,
 // a chunk's extension. Bodies go through it piece by piece.
 constexpr size_t kMostBufferBytes = 32 * 1024;
-constexpr auto kIdle = seconds(75);    // between requests
-constexpr auto kHeader = seconds(15);  // for a whole header, once it has begun
-constexpr auto kBody = seconds(60);    // for a whole body
-constexpr auto kWrite = seconds(30);   // for a whole answer to leave
-constexpr auto kLinger = seconds(5);   // for what is still on its way after a refusal
+constexpr size_t kReadBytes = 8 * 1024;  // at a time, where little is to be expected
+constexpr auto kIdle = seconds(75);      // between requests
+constexpr auto kHeader = seconds(15);    // for a whole header, once it has begun
+constexpr auto kBody = seconds(60);      // for a whole body
+constexpr auto kWrite = seconds(30);     // for a whole answer to leave
+constexpr auto kLinger = seconds(5);     // for what is still on its way after a refusal
 constexpr size_t kMostLingerBytes = size_t{64} << 20;
 
-// The client broke HTTP's grammar, and is there to be told.
-bool malformed(const boost::system::error_code &error) {
-  return error && error.category() == bhttp::make_error_code(bhttp::error::bad_method).category() &&
-         error != bhttp::error::end_of_stream && error != bhttp::error::partial_message;
+// Whether what is left of a chunked body, where a chunk has ended or none has begun, cannot become
+// the head of one. Beast looks only once the line is whole, and in a last chunk once the trailer
+// is.
+bool is_broken_chunk(std::string_view rest, bool is_first) {
+  constexpr std::string_view kEnd = "\r\n";
+  if (!is_first) {  // the end of the data before
+    if (kEnd.substr(0, rest.size()) != rest.substr(0, kEnd.size())) return true;
+    rest.remove_prefix(std::min(kEnd.size(), rest.size()));
+  }
+  const auto is_digit = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+  };
+  const auto size_end = std::find_if_not(rest.begin(), rest.end(), is_digit);
+  if (size_end == rest.end()) return false;  // more may come
+  return size_end == rest.begin() || std::string_view("\r; \t").find(*size_end) == rest.npos;
 }
 
 // The client's own id where it is a plain token; else one of ours.
@@ -108,36 +119,34 @@ asio::awaitable<bool> Session::exchange() {
   // Wait for the first byte apart from the rest: the time between requests is the client's own.
   if (buffer_.size() == 0) {
     stream_.expires_after(kIdle);
-    const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(8 * 1024), kToken);
+    const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kToken);
     if (error) co_return false;
     buffer_.commit(n);
   }
 
-  bhttp::request_parser<bhttp::string_body> parser;
+  Parser parser;
   parser.header_limit(kMostHeaderBytes);
   parser.body_limit(decision::kMostBodyBytes);
   stream_.expires_after(kHeader);
-  auto [error, read] = co_await bhttp::async_read_header(stream_, buffer_, parser, kToken);
-  if (error == bhttp::error::body_limit) {
-    co_return co_await refuse(413, decision::body_too_large().what());
-  }
+  boost::system::error_code error = co_await read_header(parser);
   if (error == bhttp::error::header_limit || error == bhttp::error::buffer_overflow) {
     co_return co_await refuse(
         431, "the header is larger than " + std::to_string(kMostHeaderBytes) + " bytes");
   }
-  if (malformed(error)) {
-    co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
-  }
-  if (error) co_return false;  // the client has gone or was too slow
+  if (error) co_return co_await refuse_unread(error);
 
   const auto &head = parser.get();
   if (head.version() >= 11 && head.count(bhttp::field::host) != 1) {
     co_return co_await refuse(400, "not a usable HTTP request: exactly one Host header is needed");
   }
-  if (const auto coding = head[bhttp::field::transfer_encoding];
-      !coding.empty() && !beast::iequals(coding, "chunked")) {
-    co_return co_await refuse(
-        400, "not a usable HTTP request: no Transfer-Encoding but chunked is known");
+  if (const auto codings = head.count(bhttp::field::transfer_encoding); codings > 0) {
+    // RFC 9112, 6.1: HTTP/1.0 knows none, and who sends one is not understood the same by all.
+    if (codings > 1 || head.version() < 11 ||
+        !beast::iequals(head[bhttp::field::transfer_encoding], "chunked")) {
+      co_return co_await refuse(400,
+                                "not a usable HTTP request: no Transfer-Encoding but chunked, once "
+                                "and in HTTP/1.1, is known");
+    }
   }
   const auto header = [&](auto name) -> std::string_view {
     const auto value = head[name];
@@ -178,18 +187,12 @@ asio::awaitable<bool> Session::exchange() {
   }
   if (!parser.is_done()) {
     stream_.expires_after(kBody);
-    std::tie(error, read) = co_await bhttp::async_read(stream_, buffer_, parser, kToken);
-    if (error == bhttp::error::body_limit) {
-      co_return co_await refuse(413, decision::body_too_large().what());
-    }
+    error = co_await read_body(parser);
     if (error == bhttp::error::buffer_overflow) {
       co_return co_await refuse(431, "a chunk's extension or the trailer is larger than " +
                                          std::to_string(kMostBufferBytes) + " bytes");
     }
-    if (malformed(error)) {
-      co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
-    }
-    if (error) co_return false;
+    if (error) co_return co_await refuse_unread(error);
   }
   accepted_ = true;
   stream_.expires_never();
@@ -205,6 +208,63 @@ asio::awaitable<bool> Session::exchange() {
   add_id(reply->headers, id);
   reply->headers += cors;
   co_return co_await send(head, *reply, keep_alive) && keep_alive;
+}
+
+// Beast's own reading bounds each line of a header, not their sum.
+asio::awaitable<boost::system::error_code> Session::read_header(Parser &parser) {
+  size_t taken = 0;
+  for (;;) {
+    boost::system::error_code error;
+    if (buffer_.size() > 0) {
+      const size_t n = parser.put(buffer_.data(), error);
+      buffer_.consume(n);
+      taken += n;
+      if (error && error != bhttp::error::need_more) co_return error;
+      const bool whole = parser.is_header_done();
+      if (taken + (whole ? 0 : buffer_.size()) > kMostHeaderBytes) {
+        co_return make_error_code(bhttp::error::header_limit);
+      }
+      if (whole) co_return boost::system::error_code{};
+    }
+    if (error = co_await read_some(kReadBytes); error) co_return error;
+  }
+}
+
+asio::awaitable<boost::system::error_code> Session::read_body(Parser &parser) {
+  parser.eager(true);  // as much as there is
+  for (;;) {
+    boost::system::error_code error;
+    if (buffer_.size() > 0) {
+      buffer_.consume(parser.put(buffer_.data(), error));
+      if (error && error != bhttp::error::need_more) co_return error;
+      if (parser.is_done()) co_return boost::system::error_code{};
+      const auto rest = buffer_.data();
+      if (parser.chunked() && is_broken_chunk({static_cast<const char *>(rest.data()), rest.size()},
+                                              parser.get().body().empty())) {
+        co_return make_error_code(bhttp::error::bad_chunk);
+      }
+    }
+    if (error = co_await read_some(kMostBufferBytes); error) co_return error;
+  }
+}
+
+// Adds to the buffer.
+asio::awaitable<boost::system::error_code> Session::read_some(size_t most) {
+  const size_t room = std::min(most, kMostBufferBytes - buffer_.size());
+  if (room == 0) co_return make_error_code(bhttp::error::buffer_overflow);
+  const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(room), kToken);
+  buffer_.commit(n);
+  co_return error;
+}
+
+// Answers a request that could not be read to its end, where its client is there to be told.
+asio::awaitable<bool> Session::refuse_unread(boost::system::error_code error) {
+  if (error == bhttp::error::body_limit) {
+    co_return co_await refuse(413, decision::body_too_large().what());
+  }
+  // HTTP's own errors are of its grammar; of any other the client has gone or was too slow.
+  if (error.category() != make_error_code(bhttp::error::bad_method).category()) co_return false;
+  co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
 }
 
 // Notices while a decision is made that the client has closed its end. Whoever only shuts down its
@@ -237,7 +297,7 @@ asio::awaitable<bool> Session::send(const Head &head, const Reply &reply, bool k
   co_return !error;
 }
 
-// Answers a request that could not be read to its end, and closes.
+// Answers a request that is not read to its end, and closes.
 asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) {
   Reply reply = error_reply(status, detail);
   const std::string id = request_id({});

@@ -4,6 +4,9 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/system/error_code.hpp>
 #include <memory>
 #include <string>
 
@@ -25,10 +28,16 @@ class Session {
   void finish();
 
  private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
   // Reads and answers one request. False: the connection is to be closed.
   boost::asio::awaitable<bool> exchange();
+  boost::asio::awaitable<boost::system::error_code> read_header(Parser &parser);
+  boost::asio::awaitable<boost::system::error_code> read_body(Parser &parser);
+  boost::asio::awaitable<boost::system::error_code> read_some(size_t most);
   template <class Head>
   boost::asio::awaitable<bool> send(const Head &head, const Reply &reply, bool keep_alive);
+  boost::asio::awaitable<bool> refuse_unread(boost::system::error_code error);
   boost::asio::awaitable<bool> refuse(unsigned status, std::string_view detail);
   boost::asio::awaitable<void> linger();
   void watch(const std::shared_ptr<Waiter> &waiter);

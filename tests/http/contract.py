@@ -13,6 +13,7 @@ import math
 import struct
 import sys
 import threading
+import time
 
 from worker import MODEL_ID, Worker, get, post
 
@@ -274,12 +275,22 @@ def sizes(worker, check_good):
     data = (b"POST /v1/systemone HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n" + extension
             + body[:5] + b"\r\n%x\r\n" % (len(body) - 5) + body[5:] + b"\r\n0\r\n\r\n")
     check_good("a chunk extension", worker.exchange(data), request())
-    for name, broken in {"size": b"zz\r\n", "negative": b"-1\r\n", "no newline": b"5hello", "overflow": b"f" * 20 + b"\r\n"}.items():
-        with worker.connect() as connection:
-            connection.send(b"POST /v1/systemone HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n" + broken + b"\r\n" * 4)
-            response = connection.response()
-            check(f"chunk error: {name}", is_error(response, 400) or is_error(response, 413), response)
-            check(f"chunk error closes: {name}", connection.closed())
+    # Refused at once, in whatever pieces it comes and though nothing follows.
+    for name, broken in {"size": b"zz", "negative": b"-1\r\n", "no newline": b"5hello", "overflow": b"f" * 20 + b"\r\n",
+                         "0x": b"0x5\r\n", "decimal point": b"5.0\r\n", "plus": b"+5\r\n", "space before": b" 5\r\n",
+                         "underscore": b"1_0\r\n", "empty size": b";a=b\r\n", "empty line": b"\r\n\r\n",
+                         "more than its size": b"5\r\nhelloX", "less than its size": b"5\r\nhel\r\n0\r\n\r\n",
+                         "line feed after data": b"5\r\nhello\n", "return after data": b"5\r\nhello\rX",
+                         "size after data": b"5\r\nhello5\r\n", "last chunk with a letter": b"5\r\nhello\r\n0g\r\n",
+                         "a later 0x": b"5\r\nhello\r\n0x\r\n"}.items():
+        for step in (1, 3, len(broken)):
+            with worker.connect() as connection:
+                connection.send(b"POST /v1/systemone HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+                for i in range(0, len(broken), step):
+                    connection.send(broken[i:i + step])
+                response = connection.response()
+                check(f"chunk error: {name}", is_error(response, 400) or is_error(response, 413), response)
+                check(f"chunk error closes: {name}", connection.closed())
 
 
 def framing(worker, check_good):
@@ -326,6 +337,11 @@ def framing(worker, check_good):
         "two Hosts": head + "Host: u\r\nContent-Length: 2\r\n\r\n{}",
         "a coding beside chunked": head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "a coding in place of chunked": head + "Transfer-Encoding: gzip\r\n\r\n{}",
+        "no coding": head + "Transfer-Encoding:\r\n\r\n0\r\n\r\n",
+        "no coding beside a length": head + "Transfer-Encoding: \r\nContent-Length: 2\r\n\r\n{}",
+        "chunked twice": head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "chunked, chunked": head + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        "chunked in HTTP/1.0": head.replace("1.1", "1.0") + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "nonsense": "nonsense\r\n\r\n", "HTTP/2 preface": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         "bare line feed": "GET /health HTTP/1.1\nHost: t\n\n", "NUL in header": head + "X: a\0b\r\n\r\n",
@@ -338,6 +354,34 @@ def framing(worker, check_good):
     with worker.connect() as connection:
         connection.send(head.encode() + b"X: " + b"y" * 100000 + b"\r\n\r\n")
         check("431", is_error(connection.response(), 431))
+    # The limit is of the whole header, however it comes.
+    start = b"GET /health HTTP/1.1\r\nHost: t\r\n"
+    for size in (16384, 16385, 20000, 40000):
+        for line in (1000, 12000, size):
+            rest = size - len(start) - 2
+            lines = []
+            while rest > 0:
+                length = rest if rest < line + 6 else line
+                lines.append(b"X: " + b"y" * (length - 5) + b"\r\n")
+                rest -= length
+            assert len(start + b"".join(lines)) + 2 == size
+            for pieces in ([start + b"".join(lines) + b"\r\n"], [start, *lines, b"\r\n"]):
+                with worker.connect() as connection:
+                    for piece in pieces:
+                        connection.send(piece)
+                        if len(pieces) > 1:
+                            time.sleep(0.001)  # so that it is read apart
+                    response = connection.response()
+                    wanted = 200 if size <= 16384 else 431
+                    check(f"a header of {size} bytes, lines of {line}, {len(pieces)} pieces: {wanted}",
+                          response.status == wanted, response)
+    with worker.connect() as connection:  # lines without end
+        line = b"X: " + b"y" * 1000 + b"\r\n"
+        connection.send(start)
+        for _ in range(17):
+            connection.send(line)
+            time.sleep(0.001)
+        check("431 before a header's end", is_error(connection.response(), 431))
     # Around the body too nothing is kept without limit, and nothing that is sent ends the worker.
     body = json.dumps(request()).encode()
     chunked = head.encode() + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -28,7 +28,8 @@ TEST_CASE("routes") {
   const Worker worker;
   const http::Service &service = worker.service;
   for (const char *target : {"/v1/systemone", "/v1/systemone?", "/v1/systemone?x=/health",
-                             "http://host/v1/systemone", "https://host:1/v1/systemone?x"}) {
+                             "http://host/v1/systemone", "https://host:1/v1/systemone?x",
+                             "HTTP://host/v1/systemone", "Https://host/v1/systemone"}) {
     CAPTURE(target);
     CHECK(status(service, "POST", target) == 0);  // the body decides
     CHECK(status(service, "GET", target) == 405);
