@@ -128,7 +128,10 @@ std::vector<std::string> parts(std::string_view said) {
       said.remove_prefix(length);
       if (!body.starts_with("#")) {  // metrics
         decision::parse_json(body);
-        part += body;
+        // Of several faults that keep it from being read, the one that is seen first is named.
+        const bool unread = part == "431" || part == "413" ||
+                            body.starts_with("{\"detail\":\"not a usable HTTP request: ");
+        part = unread ? "unread" : part + std::string(body);
       }
     }
     all.push_back(std::move(part));
