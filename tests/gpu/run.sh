@@ -50,6 +50,10 @@ step worker python3 "$root/tests/gpu/worker_test.py" --server "$bin/cua-server" 
   --cpu-lib "$bin/libcua_cpu.so" --shim "$build/tests/libcua_fault_shim.so" --model "$work/wide" --requests "$requests"
 step contract python3 "$root/tests/http/contract.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
   --model-id synthetic/wide-1 --requests "$requests"
+for graph in 0 1; do
+  step company-$graph python3 "$root/tests/http/company.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
+    --requests "$requests" --graph $graph
+done
 if command -v compute-sanitizer >/dev/null 2>&1; then
   step memcheck compute-sanitizer --tool memcheck --leak-check full --error-exitcode 9 \
     "$build/tests/cuda_forward_test" "[short]"

@@ -163,8 +163,7 @@ def told(server, fake):
     """What the head alone refuses is counted and logged; probes are not."""
     with Worker(server, fake, "x", env={"CUA_S1_API_KEY": "key"}) as worker:
         def counted():
-            text = worker.exchange(get("/metrics")).body.decode()
-            return float(next(line for line in text.splitlines() if line.startswith('cua_requests_total{code="4xx"}')).split()[1])
+            return worker.metrics()['cua_requests_total{code="4xx"}']
 
         before = counted()
         sent = [get("/nowhere", X_Request_Id="first"), get("/v1/systemone"), post(BODY), b"nonsense\r\n\r\n",

@@ -66,6 +66,12 @@ class Worker:
             body = json.dumps(body).encode()
         return self.exchange(post(body, **headers))
 
+    def metrics(self):
+        """{series: value} of /metrics."""
+        text = self.exchange(get("/metrics")).body.decode()
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {series: float(value) for series, value in lines}
+
 
 def clean_environment():
     return {k: v for k, v in os.environ.items() if not k.startswith(("CUA_S1_", "CUA_FAKE_"))}
