@@ -12,8 +12,11 @@
 //   CUA_FAKE_PROMPT_US      ... and those for each of its prompts
 //   CUA_FAKE_LOAD_US        microseconds that cua_engine_create takes
 //   CUA_FAKE_CALLS          file that gets a line for each call: the number of its prompts
+//   CUA_FAKE_HOLD           file: while it exists, no call of cua_score_prompts goes on
 //   CUA_FAKE_FAIL           prompts that contain CUA_FAKE_FAIL_TEXT (or all) give this code
 //   CUA_FAKE_FAIL_AFTER     calls that succeed before any fails
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -116,6 +119,9 @@ CUA_API int32_t cua_score_prompts(cua_engine *engine, const cua_prompt *prompts,
       std::fprintf(file, "%u\n", n);
       std::fclose(file);
     }
+  }
+  if (const char *const path = std::getenv("CUA_FAKE_HOLD")) {
+    while (access(path, F_OK) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   const long pause = number("CUA_FAKE_CALL_US") + number("CUA_FAKE_PROMPT_US") * long{n};
   if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -127,25 +128,35 @@ def full(server, fake):
 
 def gone(server, fake, folder):
     """50 requests queued, 49 clients killed: at most 2 passes run."""
-    calls = Calls(folder)
-    with Worker(server, fake, "x", env={"CUA_FAKE_CALL_US": "300000", "CUA_FAKE_CALLS": calls.path}) as worker:
-        clients = []
-        for i in range(50):
-            client = socket.create_connection((worker.host, worker.port))
-            client.sendall(request(body(f"client {i}")))
-            clients.append(client)
-            if i == 0:
-                time.sleep(0.1)  # its pass has begun
-        time.sleep(0.05)
-        for client in clients[:49]:
-            client.close()
-        clients[49].settimeout(PATIENCE)
-        answer = clients[49].recv(65536)
-        check("the one that stayed is answered", answer.startswith(b"HTTP/1.1 200"), answer[:80])
-        sizes = calls.sizes()
-        check("at most two passes for 50 requests", len(sizes) <= 2 and sum(sizes) <= 3, sizes)
-        clients[49].close()
-        check("the worker is well", worker.post(body("after")).status == 200)
+    calls, hold = Calls(folder), os.path.join(folder, "hold")
+    for flags in ([], ["--batch", "off"]):
+        with Worker(server, fake, "x", *flags, env={"CUA_FAKE_HOLD": hold, "CUA_FAKE_CALLS": calls.path}) as worker:
+            with open(hold, "w", encoding="ascii"):
+                pass
+            clients = []
+            for i in range(50):
+                client = socket.create_connection((worker.host, worker.port))
+                client.sendall(request(body(f"client {i}")))
+                clients.append(client)
+                if i == 0:
+                    wait_for(calls.sizes, "the first pass")
+            wait_for(lambda: worker.metrics()["cua_queue_questions"] == 49, "49 that wait")
+            for i, client in enumerate(clients[:49]):
+                if i % 2:  # a process that ends closes, or resets where it had not read all
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+            wait_for(lambda: worker.metrics()["cua_queue_questions"] == 1, "one that waits")
+            os.remove(hold)
+            clients[49].settimeout(PATIENCE)
+            answer = clients[49].recv(65536)
+            check(f"{flags}: the one that stayed is answered", answer.startswith(b"HTTP/1.1 200"), answer[:80])
+            check(f"{flags}: two passes for 50 requests", calls.sizes() == [1, 1], calls.sizes())
+            left = worker.metrics()['cua_requests_total{code="gone"}']
+            check(f"{flags}: 48 were dropped while they waited", left == 48, left)
+            clients[49].close()
+            check(f"{flags}: the worker is well", worker.post(body("after")).status == 200)
+        os.remove(calls.path)
+    with Worker(server, fake, "x", env={"CUA_FAKE_CALL_US": "300000"}) as worker:
         # A pipelining client is there though it sends while it waits.
         with socket.create_connection((worker.host, worker.port)) as client:
             client.sendall(request(body("one")))
@@ -159,7 +170,6 @@ def gone(server, fake, folder):
                     break
                 data += more
             check("a pipeline is answered in full", data.count(b"HTTP/1.1 200") == 2, data[:200])
-    os.remove(calls.path)
 
 
 def free_port():
@@ -260,6 +270,44 @@ def ending(server, fake):
         client.close()
 
 
+def ending_under_load(server, fake):
+    """TERM while connections ask and ask: whatever was accepted is answered, by the worker's own log."""
+    with Worker(server, fake, "x", "--log-format", "json",
+                env={"CUA_FAKE_CALL_US": "3000", "CUA_FAKE_PROMPT_US": "500"}) as worker:
+        answered, cut = [], []
+
+        def ask(i):
+            with worker.connect() as connection:
+                for n in range(100_000):
+                    wanted = [f"{i}-{n}-{k}" for k in range(1 + i % 3)]  # some in pipelines
+                    connection.send(b"".join(post(json.dumps(body(w)).encode(), X_Request_Id=w) for w in wanted))
+                    for _ in wanted:
+                        try:
+                            response = connection.response()
+                        except ConnectionError:
+                            return
+                        except AssertionError as failure:
+                            cut.append(failure)
+                            return
+                        if response is None:
+                            return
+                        answered.append((response.headers["x-request-id"], response.status))
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(24)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(answered) > 500, "load")
+        worker.process.send_signal(signal.SIGTERM)
+        check("ends under load", worker.process.wait(PATIENCE) == 0)
+        for thread in threads:
+            thread.join(PATIENCE)
+        lines = [json.loads(line) for line in worker.log_text().splitlines()]
+        accepted = [(line["id"], int(line["status"])) for line in lines if line["message"] == "decision"]
+        check("everything accepted is answered, once, and well", sorted(answered) == sorted(accepted)
+              and {status for _, status in accepted} == {200} and not cut,
+              sorted(set(accepted) ^ set(answered))[:5], len(accepted), len(answered), cut[:2])
+
+
 def supervised(server, fake, folder):
     path = os.path.join(folder, "notify")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -317,6 +365,7 @@ def main():
         gone(server, fake, folder)
         loading(server, fake)
         ending(server, fake)
+        ending_under_load(server, fake)
         supervised(server, fake, folder)
         checking(server, fake)
         several(server, fake)
