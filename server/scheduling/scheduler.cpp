@@ -7,11 +7,6 @@
 #include "telemetry/log.h"
 
 namespace cua_server::scheduling {
-namespace {
-
-constexpr int kPatience = 10;  // times that an engine's thread looks again before it sleeps
-
-}  // namespace
 
 // A job in the queue. Guarded by the scheduler's mutex.
 struct Scheduler::Pending {
@@ -254,12 +249,6 @@ bool Scheduler::leave_engine() {
 void Scheduler::run(Engine &engine) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    // To sleep and to be woken takes longer than what often comes at once.
-    for (int i = 0; i < kPatience && waiting_ == 0 && !stop_; ++i) {
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
-    }
     wake_.wait(lock, [this] { return stop_ || waiting_ != 0; });
     if (waiting_ == 0) return;
     if (options_.batch && options_.batch_wait.count() > 0) {
