@@ -125,6 +125,7 @@ class Worker {
                   options.api_keys, options.protect_metrics, options.cors_origins, CUA_VERSION}),
         listener_(context_, service_, options.max_connections),
         signals_(context_, SIGINT, SIGTERM),
+        delay_(context_),
         deadline_(context_),
         watchdog_(context_) {}
 
@@ -168,7 +169,7 @@ class Worker {
     loader_.join();
     if (engines.failure != kStopped) {
       failure_ = engines.failure;
-      stop();
+      drain({});
       return;
     }
     if (stopping_) return;
@@ -186,7 +187,7 @@ class Worker {
     scheduler_.emplace(all, scheduling, [this] {
       if (!options_.exit_on_device_failure) return;
       log(Level::error, "the device is lost: stopping, as --exit-on-device-failure asks");
-      boost::asio::post(context_, [this] { stop(); });
+      boost::asio::post(context_, [this] { drain({}); });
     });
     service_.is_ready(all, *scheduler_);
     const std::vector<std::string> addresses = listener_.addresses();
@@ -209,15 +210,26 @@ class Worker {
         log(Level::info, "stopped while loading");
         ::_exit(kStopped);
       }
-      stop();
+      drain(options_.drain_delay);
+    });
+  }
+
+  // Says that it is not ready, and answers for so long yet: proxies learn of it by asking.
+  void drain(std::chrono::milliseconds delay) {
+    if (stopping_) return;
+    supervisor_.tell("STOPPING=1");
+    service_.start_draining();
+    if (delay.count() == 0) return stop();
+    delay_.expires_after(delay);
+    delay_.async_wait([this](const boost::system::error_code &error) {
+      if (!error) stop();
     });
   }
 
   // Accepts no more, finishes what was accepted.
   void stop() {
     if (std::exchange(stopping_, true)) return;
-    supervisor_.tell("STOPPING=1");
-    service_.start_draining();
+    delay_.cancel();
     if (options_.shutdown_timeout.count() > 0) {
       deadline_.expires_after(options_.shutdown_timeout);
       deadline_.async_wait([this](const boost::system::error_code &error) {
@@ -253,7 +265,7 @@ class Worker {
   http::Service service_;
   http::Listener listener_;
   boost::asio::signal_set signals_;
-  boost::asio::steady_timer deadline_, watchdog_;
+  boost::asio::steady_timer delay_, deadline_, watchdog_;
   std::thread loader_;
   bool stopping_ = false;
   Exit failure_ = kStopped;

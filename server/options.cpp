@@ -51,6 +51,8 @@ constexpr Setting kSettings[] = {
      true},
     {"log-format", "text|json", "of the lines on stderr; text"},
     {"log-level", "LEVEL", "error, warning, info or debug; info"},
+    {"drain-delay", "SECONDS",
+     "after a signal say not ready but still answer for so long, then end; 0"},
     {"shutdown-timeout", "SECONDS", "end after a signal though not all is answered; 0 is never"}};
 constexpr Setting kSwitches[] = {
     {"exit-on-device-failure", "0|1",
@@ -347,6 +349,9 @@ Options parse_options(int argc, const char *const *argv) {
   }
   if (const auto limit = settings.find("request-timeout")) {
     options.request_timeout = seconds(settings.source(), *limit);
+  }
+  if (const auto delay = settings.find("drain-delay")) {
+    options.drain_delay = seconds(settings.source(), *delay);
   }
   if (const auto limit = settings.find("shutdown-timeout")) {
     options.shutdown_timeout = seconds(settings.source(), *limit);

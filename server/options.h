@@ -37,6 +37,7 @@ struct Options {
   uint32_t max_connections = 4096;
   uint64_t max_queue_requests = 1024, max_queue_tokens = 4'000'000;
   std::chrono::milliseconds request_timeout{};   // 0: none
+  std::chrono::milliseconds drain_delay{};       // 0: none
   std::chrono::milliseconds shutdown_timeout{};  // 0: none
   std::vector<std::string> accepted_models;      // beside the contract's own
   std::vector<std::string> api_keys;             // empty: all is open

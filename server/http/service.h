@@ -61,7 +61,9 @@ class Service {
   // Whether a decision takes long enough for its client to be gone before it.
   bool is_worth_watching() const;
 
+  // Not ready from then on; what comes is answered, and its connection closed.
   void start_draining() { draining_ = true; }
+  bool draining() const { return draining_; }
   const std::string &model_id() const { return model_id_; }
 
  private:

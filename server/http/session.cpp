@@ -204,7 +204,8 @@ asio::awaitable<bool> Session::exchange() {
     reply = co_await service_.decide(std::move(parser.get().body()), waiter);
     if (waiter->gone || reply->drop) co_return false;
   }
-  const bool keep_alive = head.keep_alive() && !finishing_;
+  // While draining, a client that stays is sent to look for another worker.
+  const bool keep_alive = head.keep_alive() && !finishing_ && !service_.draining();
   add_id(reply->headers, id);
   reply->headers += cors;
   co_return co_await send(head, *reply, keep_alive) && keep_alive;

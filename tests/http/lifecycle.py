@@ -60,6 +60,8 @@ def usage(server, fake):
             ("device", [*good, "--device", "gpu"], {}, "--device"),
             ("device negative", [*good, "--device=-1"], {}, "--device"),
             ("exit variable", good, {"CUA_S1_EXIT_ON_DEVICE_FAILURE": "yes"}, "CUA_S1_EXIT_ON_DEVICE_FAILURE"),
+            ("drain delay", [*good, "--drain-delay", "soon"], {}, "--drain-delay"),
+            ("drain delay variable", good, {"CUA_S1_DRAIN_DELAY": "-1"}, "CUA_S1_DRAIN_DELAY"),
             ("threads", [*good, "--threads", "many"], {}, "--threads")):
         status, out, err = run(server, *flags, env=env)
         check(f"usage: {name}", status == 2 and needle in err and out == "", status, out, err)
@@ -68,7 +70,7 @@ def usage(server, fake):
         check(flag, status == 0 and "cua-server" in out and err == "", status, out, err)
     status, out, _ = run(server, "--help")
     for name in ("--model", "--host", "--port", "--cuda-lib", "--graph", "--device", "--threads",
-                 "--exit-on-device-failure", "CUA_S1_EXIT_ON_DEVICE_FAILURE", "CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT", "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH"):
+                 "--drain-delay", "CUA_S1_DRAIN_DELAY", "--exit-on-device-failure", "CUA_S1_EXIT_ON_DEVICE_FAILURE", "CUA_S1_MODEL", "CUA_S1_HOST", "CUA_S1_PORT", "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH"):
         check(f"--help tells of {name}", name in out)
 
 
@@ -212,6 +214,41 @@ def stopping(server, fake):
         check("stops while idle", worker.stop()[0] == 0)
 
 
+def draining(server, fake):
+    with Worker(server, fake, "x", "--drain-delay", "3600", env={"CUA_FAKE_CALL_US": "300000"}) as worker:
+        with worker.connect() as busy, worker.connect() as idle:
+            busy.send(post(json.dumps(BODY).encode()))
+            wait_for(lambda: b"cua_ready 1" in worker.exchange(get("/metrics")).body, "the metrics")
+            worker.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: worker.exchange(get("/readyz")).status == 503, "/readyz to say so")
+            for path, status in (("/health", 503), ("/readyz", 503), ("/livez", 200)):
+                response = worker.exchange(get(path))
+                check(f"{path} while draining", response.status == status, response)
+            check("the metrics while draining", b"cua_ready 0" in worker.exchange(get("/metrics")).body)
+            for name, connection in (("an old", idle), ("a new", worker.connect())):
+                connection.send(post(json.dumps(BODY).encode()))
+                response = connection.response()
+                check(f"{name} connection is answered while draining", response.status == 200, response)
+                check(f"{name} connection is then closed",
+                      response.headers.get("connection") == "close" and connection.closed(), response)
+            check("what was accepted before is answered", busy.response().status == 200)
+        worker.process.send_signal(signal.SIGTERM)
+        status = worker.process.wait(PATIENCE)
+        check("a second signal ends the delay at once", status == 128 + signal.SIGTERM, status)
+    with Worker(server, fake, "x", env={"CUA_S1_DRAIN_DELAY": "0.5"}) as worker:
+        with worker.connect() as idle:
+            began = time.monotonic()
+            status, rest = worker.stop()
+            check("the delay is kept", time.monotonic() - began >= 0.5)
+            check("then it ends as ever", status == 0 and rest == b"" and idle.closed(), status, rest)
+    with Worker(server, fake, "x", "--drain-delay", "3600", "--exit-on-device-failure",
+                env={"CUA_FAKE_FAIL": "7", "CUA_FAKE_FAIL_AFTER": "1"}) as worker:
+        worker.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: worker.exchange(get("/readyz")).status == 503, "/readyz to say so")
+        check("the device fails while draining", worker.post(BODY).status == 500)
+        check("which ends the delay", worker.process.wait(PATIENCE) == 6)
+
+
 def refuses(worker):
     try:
         worker.connect().socket.close()
@@ -267,6 +304,7 @@ def main():
     listening(server, fake)
     environment(server, fake)
     stopping(server, fake)
+    draining(server, fake)
     failing(server, fake)
     print(f"{checks - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
