@@ -7,11 +7,13 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/string.hpp>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "decision/answer.h"
+#include "decision/quote.h"
 #include "decision/request.h"
 #include "http/message.h"
 #include "telemetry/log.h"
@@ -40,6 +42,13 @@ std::string milliseconds(double seconds) {
   for (size_t i = text.size(); rest != 0; rest /= 10)
     text[--i] = static_cast<char>('0' + rest % 10);
   return text;
+}
+
+// Some clients compress large bodies unasked: more of a 400's text, as no place in the body tells.
+std::string undecoded(unsigned status, std::string_view coding) {
+  if (status != 400 || coding.empty() || boost::beast::iequals(coding, "identity")) return {};
+  return "; it came with Content-Encoding " + decision::quote_short(coding) +
+         ", which is not decoded here: send it uncompressed";
 }
 
 }  // namespace
@@ -167,7 +176,8 @@ bool Pipeline::parse(Ticket &ticket) const {
                           " questions wait already; try again later");
     }
   } catch (const decision::RequestError &error) {
-    ticket.reply = error_reply(error.status(), error.what());
+    ticket.reply = error_reply(error.status(),
+                               error.what() + undecoded(error.status(), ticket.waiter->coding));
   } catch (const std::exception &error) {  // out of memory
     telemetry::log(telemetry::Level::error, std::string("parsing failed: ") + error.what());
     ticket.reply = error_reply(500, "inference failed");

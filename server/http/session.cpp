@@ -199,6 +199,7 @@ asio::awaitable<bool> Session::exchange() {
   if (!reply) {
     const auto waiter = std::make_shared<Waiter>();
     waiter->id = id;
+    waiter->coding = header(bhttp::field::content_encoding);
     if (service_.is_worth_watching()) watch(waiter);
     const Unwatch at_the_end{*waiter};
     reply = co_await service_.decide(std::move(parser.get().body()), waiter);

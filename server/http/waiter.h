@@ -15,6 +15,7 @@ struct Waiter {
   bool watched = false;                // its socket is
   boost::asio::cancellation_signal stop_watching;
   std::string id;               // of the request, for the log
+  std::string coding;           // the Content-Encoding of its body; empty: none
   std::function<void()> leave;  // drops what waits of its request; empty: nothing does
 
   void has_gone() {

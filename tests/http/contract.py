@@ -8,12 +8,14 @@ usage: contract.py --server FILE --lib FILE --model DIR --requests FILE [--fake]
 their form.
 """
 import argparse
+import gzip
 import json
 import math
 import struct
 import sys
 import threading
 import time
+import zlib
 
 from worker import MODEL_ID, Worker, get, post
 
@@ -46,6 +48,7 @@ def question(**changes):
 
 
 DROP = object()
+ZSTD_FRAME = bytes.fromhex("28b52ffd20021100007b7d")  # of {}
 
 
 def is_error(response, status):
@@ -203,7 +206,7 @@ def fields(worker, check_good):
     refused("too many tokens", long, 413, "long one", "16384")
 
 
-def encodings(worker):
+def encodings(worker, check_good):
     text = json.dumps(request(state="按钮：确定，取消"), ensure_ascii=False)
     for name in ("gbk", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"):
         check(f"400 {name} body", is_error(worker.post(text.encode(name)), 400))
@@ -214,6 +217,20 @@ def encodings(worker):
             body = template.encode().replace(f"@{field}".encode(), bad)
             response = worker.post(body)
             check(f"400 {bad!r} in field {field}", is_error(response, 400), response)
+    # A body that its sender has compressed is no JSON, and the answer says why. The header alone is not looked at.
+    plain = json.dumps(request()).encode()
+    for coding, body in {"gzip": gzip.compress(plain), "deflate": zlib.compress(plain), "zstd": ZSTD_FRAME}.items():
+        response = worker.post(body, Content_Encoding=coding)
+        check(f"400 {coding}", is_error(response, 400) and f'Content-Encoding "{coding}"' in response.json()["detail"]
+              and "uncompressed" in response.json()["detail"], response)
+        check_good(f"plain JSON that is said to be {coding}", worker.post(plain, Content_Encoding=coding), request())
+        response = worker.post(request(model="no"), Content_Encoding=coding)
+        check(f"422 is no matter of {coding}", is_error(response, 422) and coding not in response.json()["detail"], response)
+    for coding in (None, "", "identity", "Identity"):
+        response = worker.post(b"{", Content_Encoding=coding)
+        check(f"400, Content-Encoding {coding!r}", is_error(response, 400) and "Encoding" not in response.json()["detail"], response)
+    response = worker.post(b"", Content_Encoding="\u00ff" * 1000)
+    check("400, an odd Content-Encoding is cut", is_error(response, 400) and len(response.body) < 1000, response)
 
 
 def routes(worker, model_id):
@@ -510,7 +527,7 @@ def main():
         bad_json(worker)
         accepted_json(worker, check_good)
         fields(worker, check_good)
-        encodings(worker)
+        encodings(worker, check_good)
         sizes(worker, check_good)
         framing(worker, check_good)
         expectations(worker, check_good)
