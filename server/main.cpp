@@ -122,7 +122,8 @@ class Worker {
         options_(options),
         context_(1),  // one thread runs it
         service_({options.request_timeout, options.workers, options.accepted_models,
-                  options.api_keys, options.protect_metrics, options.cors_origins, CUA_VERSION}),
+                  options.api_keys, options.protect_metrics, options.cors_origins, options.has_page,
+                  CUA_VERSION}),
         listener_(context_, service_, options.max_connections),
         signals_(context_, SIGINT, SIGTERM),
         delay_(context_),

@@ -58,6 +58,7 @@ constexpr Setting kSwitches[] = {
     {"exit-on-device-failure", "0|1",
      "stop with status 6 when the device is lost, so that a supervisor starts it again"},
     {"protect-metrics", "0|1", "/metrics needs a key as well"},
+    {"no-ui", "0|1", "no page for a browser at /"},
     {"check", "0|1", "load, make one decision, tell what there is, and stop"}};
 
 po::options_description description() {
@@ -399,6 +400,9 @@ Options parse_options(int argc, const char *const *argv) {
   }
   if (const auto exit = settings.find("exit-on-device-failure", false)) {
     options.exit_on_device_failure = flag_of(settings.source(), *exit);
+  }
+  if (const auto no_page = settings.find("no-ui", false)) {
+    options.has_page = !flag_of(settings.source(), *no_page);
   }
   if (const auto check = settings.find("check", false)) {
     options.check = flag_of(settings.source(), *check);

@@ -43,6 +43,7 @@ struct Options {
   std::vector<std::string> api_keys;             // empty: all is open
   bool protect_metrics = false;
   std::vector<std::string> cors_origins;  // whose pages may ask; "*": all
+  bool has_page = true;                   // at /
   bool log_json = false;
   int log_level = 2;  // 0 errors, 1 warnings, 2 info, 3 debug
   bool check = false;

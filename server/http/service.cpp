@@ -8,6 +8,7 @@
 #include "decision/answer.h"
 #include "decision/request.h"
 #include "openapi.h"
+#include "page.h"
 #include "telemetry/log.h"
 
 namespace cua_server::http {
@@ -188,6 +189,16 @@ Reply Service::preflight(const RequestHead &head) const {
   return reply;
 }
 
+// For a person with a browser.
+Reply Service::page() const {
+  Reply reply = json_reply(200, kPage);
+  reply.type = "text/html; charset=utf-8";
+  reply.headers = std::string("\r\nContent-Security-Policy: ") + kPagePolicy +
+                  "\r\nCache-Control: no-cache\r\nX-Content-Type-Options: nosniff"
+                  "\r\nReferrer-Policy: no-referrer";
+  return reply;
+}
+
 void Service::refused(unsigned status, const std::string &id) {
   ++metrics_.requests[std::clamp(status / 100, 2u, 5u)];
   telemetry::log(telemetry::Level::info, "refused",
@@ -206,20 +217,23 @@ std::optional<Reply> Service::route(const RequestHead &head) const {
 std::optional<Reply> Service::decide_by_head(const RequestHead &head, std::string_view path) const {
   const bool is_health = path == "/health" || path == "/livez" || path == "/readyz";
   const bool is_metrics = path == "/metrics", is_models = path == "/v1/models";
-  const bool is_openapi = path == "/openapi.json";
-  if (!is_health && !is_metrics && !is_models && !is_openapi && path != "/v1/systemone") {
+  const bool is_openapi = path == "/openapi.json", is_page = options_.has_page && path == "/";
+  if (!is_health && !is_metrics && !is_models && !is_openapi && !is_page &&
+      path != "/v1/systemone") {
     return error_reply(404, "not found: the paths are /v1/systemone and /health");
   }
   if (head.method == "OPTIONS" && !head.wanted_method.empty() && may_share(head.origin)) {
     return preflight(head);
   }
-  const std::string_view allowed = path == "/v1/systemone" ? "POST" : "GET";
-  if (head.method != allowed) {
+  const std::string_view allowed = path == "/v1/systemone" ? "POST" : is_page ? "GET, HEAD" : "GET";
+  const bool is_allowed = is_page ? head.method == "GET" || head.method == "HEAD"  //
+                                  : head.method == allowed;
+  if (!is_allowed) {
     Reply reply = error_reply(405, "method not allowed: use " + std::string(allowed));
     reply.allow = allowed;
     return reply;
   }
-  const bool open = is_health || is_openapi || (is_metrics && !options_.protect_metrics);
+  const bool open = is_health || is_openapi || is_page || (is_metrics && !options_.protect_metrics);
   if (!open && !options_.api_keys.empty() && !may_enter(head.authorization)) {
     Reply reply = error_reply(401,
                               "not authorized: an Authorization header with a valid Bearer key "
@@ -230,6 +244,7 @@ std::optional<Reply> Service::decide_by_head(const RequestHead &head, std::strin
   if (is_health) return health(path);
   if (is_metrics) return metrics();
   if (is_models) return models();
+  if (is_page) return page();
   if (is_openapi) return json_reply(200, kOpenApi);
   if (scheduler_ == nullptr) return pipeline_.busy("the model is loading");
   return std::nullopt;

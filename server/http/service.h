@@ -24,6 +24,7 @@ struct ServiceOptions {
   std::vector<std::string> api_keys;            // any of them opens; none: all is open
   bool protect_metrics = false;                 // with them too
   std::vector<std::string> cors_origins;        // whose pages may ask; "*": all
+  bool has_page = true;                         // at /
   std::string version;
 };
 
@@ -70,6 +71,7 @@ class Service {
   bool may_enter(std::string_view authorization) const;
   bool may_share(std::string_view origin) const;
   std::optional<Reply> decide_by_head(const RequestHead &head, std::string_view path) const;
+  Reply page() const;
   Reply preflight(const RequestHead &head) const;
   Reply metrics() const;
   Reply models() const;

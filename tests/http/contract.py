@@ -243,7 +243,7 @@ def routes(worker, model_id):
     body = json.dumps(request()).encode()
     for content_type in ("text/plain", "application/xml", "", "multipart/form-data; boundary=x"):
         check(f"content type {content_type!r}", worker.post(body, Content_Type=content_type).status == 200)
-    for target in ("/", "/v1", "/v1/systemone/", "/healthz", "/v1/SYSTEMONE", "/v1/systemone%20", "//health", "*"):
+    for target in ("/v1", "/v1/systemone/", "/healthz", "/v1/SYSTEMONE", "/v1/systemone%20", "//health", "*"):
         check(f"404 {target}", is_error(worker.exchange(get(target)), 404))
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW"):
         response = worker.exchange(get("/health", method))

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How the worker is reached beside plain POSTs over TCP: pages in a browser, Unix-domain sockets, openapi.json.
+"""How the worker is reached beside plain POSTs over TCP: pages in a browser, Unix-domain sockets, openapi.json, its own page.
 
-usage: surface.py --server FILE --fake FILE --openapi FILE
+usage: surface.py --server FILE --fake FILE --openapi FILE --page FILE
 """
 import argparse
+import base64
+import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -159,6 +162,41 @@ def document(server, fake, path):
                   (keyless.status == 401) <= ("401" in next(iter(item.values()))["responses"]), keyless)
 
 
+def page(server, fake, path):
+    """The page as it is served; ui_page.py opens it in a browser."""
+    with open(path, "rb") as file:
+        written = file.read()
+    with Worker(server, fake, "x", env={"CUA_S1_API_KEY": "key"}) as worker:
+        response = worker.exchange(get("/"))
+        check("the page needs no key", response.status == 200 and response.body == written, response)
+        check("its headers", response.headers["content-type"] == "text/html; charset=utf-8"
+              and response.headers["cache-control"] == "no-cache" and response.headers["x-content-type-options"] == "nosniff"
+              and response.headers["referrer-policy"] == "no-referrer", response)
+        policy = dict(part.strip().split(" ", 1) for part in response.headers["content-security-policy"].split(";"))
+        for tag in ("script", "style"):
+            texts = re.findall(rb"<%b[^>]*>(.*?)</%b>" % (tag.encode(), tag.encode()), written, re.DOTALL)
+            check(f"one {tag}", len(texts) == 1, len(texts))
+            digest = base64.b64encode(hashlib.sha256(texts[0]).digest()).decode()
+            check(f"the policy allows this {tag} alone", policy[tag + "-src"] == f"'sha256-{digest}'", policy)
+        check("the policy", policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
+              and "unsafe" not in response.headers["content-security-policy"], policy)
+        with worker.connect() as connection:
+            connection.send(get("/", "HEAD") + get("/?x=y"))
+            head, after = connection.response(head=True), connection.response()
+            check("HEAD", head.status == 200 and head.headers["content-length"] == str(len(written)), head)
+            check("HEAD has no body, and a query is ignored", after.status == 200 and after.body == written)
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            response = worker.exchange(get("/", method, Content_Length="0"))
+            check(f"405 {method} /", response.status == 405 and response.headers["allow"] == "GET, HEAD"
+                  and "detail" in response.json(), response)
+    for flags, variable in ((("--no-ui",), None), ((), "1")):
+        with Worker(server, fake, "x", *flags, env={"CUA_S1_NO_UI": variable} if variable else {}) as worker:
+            for method in ("GET", "POST"):
+                response = worker.exchange(get("/", method, Content_Length="0"))
+                check("no page", response.status == 404 and "not found" in response.json()["detail"], response)
+            check("the rest is there", worker.post(BODY).status == 200)
+
+
 def told(server, fake):
     """What the head alone refuses is counted and logged; probes are not."""
     with Worker(server, fake, "x", env={"CUA_S1_API_KEY": "key"}) as worker:
@@ -185,6 +223,7 @@ def main():
     parser.add_argument("--server", required=True)
     parser.add_argument("--fake", required=True)
     parser.add_argument("--openapi", required=True)
+    parser.add_argument("--page", required=True)
     options = parser.parse_args()
     server, fake = os.path.abspath(options.server), os.path.abspath(options.fake)
     cors(server, fake)
@@ -192,6 +231,7 @@ def main():
         local(server, fake, folder)
     several(server, fake)
     document(server, fake, options.openapi)
+    page(server, fake, options.page)
     told(server, fake)
     print(f"{checks - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0

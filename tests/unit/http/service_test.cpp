@@ -27,9 +27,9 @@ unsigned status(const http::Service &service, const char *method, const char *ta
 TEST_CASE("routes") {
   const Worker worker;
   const http::Service &service = worker.service;
-  for (const char *target : {"/v1/systemone", "/v1/systemone?", "/v1/systemone?x=/health",
-                             "http://host/v1/systemone", "https://host:1/v1/systemone?x",
-                             "HTTP://host/v1/systemone", "Https://host/v1/systemone"}) {
+  for (const char *target :
+       {"/v1/systemone", "/v1/systemone?", "/v1/systemone?x=/health", "http://host/v1/systemone",
+        "https://host:1/v1/systemone?x", "HTTP://host/v1/systemone", "Https://host/v1/systemone"}) {
     CAPTURE(target);
     CHECK(status(service, "POST", target) == 0);  // the body decides
     CHECK(status(service, "GET", target) == 405);
@@ -42,17 +42,38 @@ TEST_CASE("routes") {
     CHECK(status(service, "post", target) == 405);
     CHECK(service.route({"POST", target})->allow == "GET");
   }
-  for (const char *target : {"", "/", "*", "health", "/health/", "/healthy", "/v1/systemone/",
-                             "/V1/systemone", "/v1%2Fsystemone", "//v1/systemone", "http://host",
-                             "http://", "ftp://h/health", "?/health"}) {
+  for (const char *target : {"/", "/?a=b", "http://host/", "http://host"}) {
+    CAPTURE(target);
+    CHECK(status(service, "GET", target) == 200);
+    CHECK(status(service, "HEAD", target) == 200);
+    for (const char *method : {"POST", "get", "OPTIONS", "GET, HEAD"}) {
+      CHECK(status(service, method, target) == 405);
+      CHECK(service.route({method, target})->allow == "GET, HEAD");
+    }
+  }
+  for (const char *target :
+       {"", "*", "health", "/health/", "/healthy", "/v1/systemone/", "/V1/systemone",
+        "/v1%2Fsystemone", "//v1/systemone", "//", "/index.html", "ftp://h/health", "?/health"}) {
     CAPTURE(target);
     CHECK(status(service, "GET", target) == 404);
     CHECK(status(service, "POST", target) == 404);
   }
 }
 
+TEST_CASE("without the page") {
+  http::ServiceOptions options;
+  options.has_page = false;
+  const http::Service service(options);
+  for (const char *target : {"/", "http://host", "http://"}) {
+    CHECK(status(service, "GET", target) == 404);
+    CHECK(status(service, "HEAD", target) == 404);
+    CHECK(status(service, "POST", target) == 404);
+  }
+}
+
 TEST_CASE("while the model loads") {
   http::Service service({});
+  CHECK(status(service, "GET", "/") == 200);
   CHECK(service.route({"GET", "/health"})->status == 503);
   CHECK(service.route({"GET", "/health"})->body == "{\"status\":\"loading\"}");
   CHECK(service.route({"GET", "/readyz"})->status == 503);

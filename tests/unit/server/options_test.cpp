@@ -15,11 +15,11 @@ using cua_server::UsageError;
 
 namespace {
 
-constexpr const char *kVariables[] = {"CUA_S1_MODEL",   "CUA_S1_HOST",
-                                      "CUA_S1_PORT",    "CUA_S1_CUDA_LIB",
-                                      "CUA_S1_GRAPH",   "CUA_S1_EXIT_ON_DEVICE_FAILURE",
-                                      "CUA_S1_CONFIG",  "CUA_S1_BATCH",
-                                      "CUA_S1_DEVICES", "CUA_S1_DEVICE"};
+constexpr const char *kVariables[] = {
+    "CUA_S1_MODEL",    "CUA_S1_HOST",  "CUA_S1_PORT",
+    "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH", "CUA_S1_EXIT_ON_DEVICE_FAILURE",
+    "CUA_S1_CONFIG",   "CUA_S1_BATCH", "CUA_S1_DEVICES",
+    "CUA_S1_DEVICE",   "CUA_S1_NO_UI"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -49,6 +49,15 @@ TEST_CASE("exit on device failure: the flag or the variable") {
   CHECK(parse({"--model", "m", "--exit-on-device-failure"}, {{kVariable, "0"}})
             .exit_on_device_failure);
   CHECK(refusal({"--model", "m"}, {{kVariable, "true"}}).find(kVariable) != std::string::npos);
+}
+
+TEST_CASE("the page: there, unless the flag or the variable takes it away") {
+  CHECK(parse({"--model", "m"}).has_page);
+  CHECK(!parse({"--model", "m", "--no-ui"}).has_page);
+  CHECK(!parse({"--model", "m"}, {{"CUA_S1_NO_UI", "1"}}).has_page);
+  CHECK(parse({"--model", "m"}, {{"CUA_S1_NO_UI", "0"}}).has_page);
+  CHECK(refusal({"--model", "m"}, {{"CUA_S1_NO_UI", "yes"}}).find("CUA_S1_NO_UI") !=
+        std::string::npos);
 }
 
 TEST_CASE("defaults") {
