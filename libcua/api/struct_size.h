@@ -21,12 +21,12 @@ inline constexpr uint32_t kScoreSize = 232;
 inline constexpr uint32_t kStatsSize = 80;
 inline constexpr uint32_t kLargestStruct = 65536;
 
+// Where the structs of version 4.0 end; a later version may add fields behind.
 static_assert(sizeof(cua_error) == kErrorSize);
 static_assert(offsetof(cua_engine_options, threads) == kOptionsSize);
-static_assert(sizeof(cua_engine_options) == 96);
-static_assert(sizeof(cua_prompt) == kPromptSize);
-static_assert(sizeof(cua_score) == kScoreSize);
-static_assert(sizeof(cua_stats) == kStatsSize);
+static_assert(offsetof(cua_prompt, text_length) + sizeof(uint64_t) == kPromptSize);
+static_assert(offsetof(cua_score, probabilities) + sizeof(float[26]) == kScoreSize);
+static_assert(offsetof(cua_stats, device_bytes) + sizeof(uint64_t) == kStatsSize);
 
 inline void check_size(uint32_t size, uint32_t smallest, const std::string &name) {
   if (size >= smallest && size <= kLargestStruct) return;
@@ -46,9 +46,9 @@ Struct read_input(const void *from, uint32_t size, uint32_t smallest, const std:
   for (size_t i = sizeof(Struct); i < size; ++i) {
     if (bytes[i] == 0) continue;
     throw Error(CUA_INVALID_ARGUMENT,
-                name + " sets a field at byte " + std::to_string(i) +
-                    " that this library (ABI 4.0) does not know; leave it zero or use a newer "
-                    "library");
+                name + " sets a field at byte " + std::to_string(i) + " that this library (ABI " +
+                    std::to_string(CUA_ABI_MAJOR) + "." + std::to_string(CUA_ABI_MINOR) +
+                    ") does not know; leave it zero or use a newer library");
   }
   return to;
 }

@@ -5,25 +5,12 @@
  *   concurrency LIBRARY IDS_MODEL TEXT_MODEL
  */
 #define _DEFAULT_SOURCE
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cua.h"
+#include "open_library.h"
 
 enum { THREADS = 8, ROUNDS = 12, PROMPTS = 6, MOST_TOKENS = 40 };
-
-static int32_t (*create)(const cua_engine_options *, cua_engine **, cua_error *);
-static void (*destroy)(cua_engine *);
-static int32_t (*describe)(const cua_engine *, char *, uint64_t, uint64_t *, cua_error *);
-static int32_t (*tokenize)(const cua_engine *, const char *, uint64_t, uint32_t *, uint64_t,
-                           uint64_t *, cua_error *);
-static int32_t (*score)(cua_engine *, const cua_prompt *, uint32_t, cua_score *, cua_error *);
-static int32_t (*set_graph_mode)(cua_engine *, uint32_t, cua_error *);
-static int32_t (*stats)(const cua_engine *, cua_stats *, cua_error *);
 
 static const char text[] = "One of A, B and C: \xe2\x82\xac 12, again and again.";
 static const char *ids_model;
@@ -32,14 +19,6 @@ static uint32_t ids[PROMPTS][MOST_TOKENS];
 static cua_prompt prompts[PROMPTS];
 static cua_score alone[2][PROMPTS];
 static uint64_t text_tokens;
-
-#define REQUIRE(condition)                                            \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                        \
-    }                                                                 \
-  } while (0)
 
 static cua_engine *open_engine(const char *model) {
   cua_engine_options options;
@@ -107,23 +86,12 @@ int main(int argc, char **argv) {
   int numbers[THREADS], i, e;
   uint32_t random = 1, t;
   uint64_t scored = 0, prompts_before[2];
-  void *library;
   if (argc != 4) {
     fprintf(stderr, "usage: concurrency LIBRARY IDS_MODEL TEXT_MODEL\n");
     return 2;
   }
   ids_model = argv[2];
-  library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-  REQUIRE(library != NULL);
-  *(void **)&create = dlsym(library, "cua_engine_create");
-  *(void **)&destroy = dlsym(library, "cua_engine_destroy");
-  *(void **)&describe = dlsym(library, "cua_engine_describe");
-  *(void **)&tokenize = dlsym(library, "cua_tokenize");
-  *(void **)&score = dlsym(library, "cua_score_prompts");
-  *(void **)&set_graph_mode = dlsym(library, "cua_set_graph_mode");
-  *(void **)&stats = dlsym(library, "cua_engine_stats");
-  REQUIRE(create && destroy && describe && tokenize && score && set_graph_mode && stats);
-
+  open_library(argv[1], RTLD_NOW | RTLD_LOCAL);
   engines[0] = open_engine(argv[2]);
   engines[1] = open_engine(argv[3]);
   REQUIRE(tokenize(engines[1], text, sizeof text - 1, NULL, 0, &text_tokens, NULL) ==

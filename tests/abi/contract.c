@@ -11,7 +11,6 @@
  */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -21,7 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cua.h"
+#include "open_library.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -35,46 +34,6 @@ static int checks, failures;
       fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
     }                                                                 \
   } while (0)
-
-/* ---- the library ---------------------------------------------------------------------------- */
-
-static uint32_t (*abi_version)(void);
-static const char *(*build_info)(void);
-static int32_t (*create)(const cua_engine_options *, cua_engine **, cua_error *);
-static void (*destroy)(cua_engine *);
-static int32_t (*describe)(const cua_engine *, char *, uint64_t, uint64_t *, cua_error *);
-static int32_t (*tokenize)(const cua_engine *, const char *, uint64_t, uint32_t *, uint64_t,
-                           uint64_t *, cua_error *);
-static int32_t (*score)(cua_engine *, const cua_prompt *, uint32_t, cua_score *, cua_error *);
-static int32_t (*set_graph_mode)(cua_engine *, uint32_t, cua_error *);
-static int32_t (*stats)(const cua_engine *, cua_stats *, cua_error *);
-
-static void *load(void *library, const char *name) {
-  void *symbol = dlsym(library, name);
-  if (symbol == NULL) {
-    fprintf(stderr, "%s\n", dlerror());
-    exit(1);
-  }
-  return symbol;
-}
-
-static void *open_library(const char *path) {
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    fprintf(stderr, "%s\n", dlerror());
-    exit(1);
-  }
-  *(void **)&abi_version = load(library, "cua_abi_version");
-  *(void **)&build_info = load(library, "cua_build_info");
-  *(void **)&create = load(library, "cua_engine_create");
-  *(void **)&destroy = load(library, "cua_engine_destroy");
-  *(void **)&describe = load(library, "cua_engine_describe");
-  *(void **)&tokenize = load(library, "cua_tokenize");
-  *(void **)&score = load(library, "cua_score_prompts");
-  *(void **)&set_graph_mode = load(library, "cua_set_graph_mode");
-  *(void **)&stats = load(library, "cua_engine_stats");
-  return library;
-}
 
 /* ---- memory that ends at a page without access ---------------------------------------------- */
 
@@ -1010,7 +969,7 @@ int main(int argc, char **argv) {
   ids_model = argv[2];
   text_model = argv[3];
   unmarked_model = argv[4];
-  library = open_library(argv[1]);
+  library = open_library(argv[1], RTLD_NOW | RTLD_LOCAL);
   is_cpu = strstr(build_info(), "\"backend\":\"cpu\"") != NULL;
 
   test_versions();
@@ -1038,7 +997,7 @@ int main(int argc, char **argv) {
 
   /* Closed and opened again, the library works. */
   CHECK(dlclose(library) == 0);
-  library = open_library(argv[1]);
+  library = open_library(argv[1], RTLD_NOW | RTLD_LOCAL);
   test_two_engines();
   CHECK(dlclose(library) == 0);
   printf("%d checks, %d failed\n", checks, failures);

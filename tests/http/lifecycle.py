@@ -90,7 +90,7 @@ def libraries(server, fake, partial, needy, folder):
     refused("missing symbol", partial, "cua_engine_stats")
     refused("missing CUDA runtime", needy, "libcudart_absent.so", "--device cpu")
     for abi in ("3.0", "3.9", "5.0"):
-        refused(f"ABI {abi}", fake, abi, "4.0", env={"CUA_FAKE_ABI": abi})
+        refused(f"ABI {abi}", fake, abi, "4.0", "same major version", env={"CUA_FAKE_ABI": abi})
     with Worker(server, fake, "x", env={"CUA_FAKE_ABI": "4.7"}) as worker:  # newer minors are fine
         check("ABI 4.7", worker.stop()[0] == 0)
 
