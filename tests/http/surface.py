@@ -157,7 +157,8 @@ def document(server, fake, path):
                 else:
                     check(f"{method} {target} is not", response.status == 405
                           and {m.strip() for m in response.headers["allow"].split(",")} == methods, response)
-            keyless = worker.exchange(get(target, next(iter(methods)), Content_Length="0"))
+            body_method = min(methods - {"HEAD"})  # the answer to HEAD would have a length and no body
+            keyless = worker.exchange(get(target, body_method, Content_Length="0"))
             check(f"{target}: 401 is in the document where there is one",
                   (keyless.status == 401) <= ("401" in next(iter(item.values()))["responses"]), keyless)
 
