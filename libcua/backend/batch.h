@@ -15,11 +15,17 @@ struct Batch {
   std::span<const State *const> prefixes;  // [B], nullptr: from position 0; or empty: all from 0
   State *capture = nullptr;  // where the state after the last row of the only sequence
                              // goes; nullptr: nowhere
+  size_t padding = 0;        // rows after the last sequence's last one, part of it for every
+                             // operation, but never read out; no capture then
 
   size_t rows() const { return ids.size(); }
   size_t sequences() const { return cu_seqlens.size() - 1; }
   size_t begin(size_t sequence) const { return cu_seqlens[sequence]; }
   size_t end(size_t sequence) const { return cu_seqlens[sequence + 1]; }
+  // The row that is read out.
+  size_t last(size_t sequence) const {
+    return end(sequence) - 1 - (sequence + 1 == sequences() ? padding : 0);
+  }
   const State *prefix(size_t sequence) const {
     return prefixes.empty() ? nullptr : prefixes[sequence];
   }

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <vector>
 
 #include "backend/cuda/backend.h"
+#include "backend/cuda/graph_buckets.h"
 #include "backend/cuda/graph_cache.h"
 #include "build_info_cuda.h"
 #include "engine/executor.h"
@@ -35,7 +37,8 @@ using backend::cuda::CurrentDevice;
 constexpr size_t kGraphCapacity = 8;
 // Another thread's wait for the whole device breaks a capture; the next may be luckier.
 constexpr int kCaptureAttempts = 8;
-constexpr uint32_t kBatchTokens = 8192;  // beyond it a pass only needs more scratch
+constexpr uint32_t kBatchTokens = 8192;   // beyond it a pass only needs more scratch
+constexpr size_t kBatchSequences = 1024;  // that graph mode bucket makes room for
 
 // Throws NO_DEVICE with the remedy where `ordinal` is not a GPU that this library can use.
 cudaDeviceProp usable_device(int ordinal) {
@@ -87,6 +90,7 @@ class CudaExecutor final : public Executor {
       : properties_(usable_device(options.device)),
         ordinal_(options.device),
         letters_(letters),
+        max_prompt_tokens_(max_prompt_tokens),
         log_(options.log),
         graphs_(options.graph_capacity != 0 ? options.graph_capacity : kGraphCapacity) {
     if (!options.plans.empty()) {
@@ -100,14 +104,14 @@ class CudaExecutor final : public Executor {
           return checkpoint.tensor(name);
         });
     upload_weights();
-    make_plans(max_prompt_tokens);
+    make_plans();
     set_graph_mode(options.graph_mode);
   }
 
   ~CudaExecutor() override {
     try {
       const CurrentDevice current(ordinal_);
-      graphs_.clear();
+      drop_graphs();
       prefix_ = {};
       forward_.reset();
       backend_.reset();
@@ -133,29 +137,45 @@ class CudaExecutor final : public Executor {
       prefixes_.push_back(prefixed != 0 ? &prefix_ : nullptr);
     }
     const Backend::Batch batch{pass.ids, pass.cu_seqlens, prefixes_};
-    prepare(batch);
-    const bool graphs = mode_ != CUA_GRAPH_OFF && !graphs_failed_ && batch.sequences() == 1;
-    const cudaGraphExec_t known = graphs ? graphs_.find(batch.rows()) : nullptr;
-    if (known != nullptr) {
+    reserve(batch.rows(), batch.sequences());
+    const cudaGraphExec_t known = find_graph(batch.rows(), batch.sequences());
+    if (known == nullptr) {
+      backend_->stage(batch);
+      run(batch);
+    } else {
+      if (mode_ == CUA_GRAPH_BUCKET) {
+        stage_padded(batch);
+      } else {
+        backend_->stage(batch);
+      }
       check(cudaGraphLaunch(known, backend_->stream()), "replaying a graph");
       backend_->wait();
       replays_.fetch_add(1, std::memory_order_relaxed);
-    } else {
-      run(batch);
     }
     std::copy_n(backend_->logits(), batch.sequences() * letters_.size(), logits);
     if (known != nullptr) return CUA_SCORE_REPLAYED;
-    if (!graphs) return 0;
-    return capture(batch) ? uint32_t{CUA_SCORE_CAPTURED} : 0;
+    if (mode_ != CUA_GRAPH_EXACT || graphs_failed_ || batch.sequences() != 1) return 0;
+    const cudaGraphExec_t captured = capture(batch);
+    if (captured == nullptr) return 0;
+    evictions_.fetch_add(graphs_.insert(batch.rows(), captured), std::memory_order_relaxed);
+    return CUA_SCORE_CAPTURED;
   }
 
   void set_graph_mode(uint32_t mode) override {
-    if (mode == CUA_GRAPH_BUCKET) {
-      throw Error(CUA_UNSUPPORTED, "graph mode bucket does not exist yet; use off or exact");
-    }
     const CurrentDevice current(ordinal_);
+    if (mode == mode_) return;
+    drop_graphs();
     mode_ = mode;
-    if (mode == CUA_GRAPH_OFF) graphs_.clear();
+    if (mode != CUA_GRAPH_BUCKET) return;
+    try {
+      // Of the longest pass, so that no later one makes the addresses in the graphs move.
+      reserve(std::max(max_prompt_tokens_, kBatchTokens), kBatchSequences);
+      capture_buckets();
+    } catch (...) {
+      drop_graphs();
+      mode_ = CUA_GRAPH_OFF;
+      throw;
+    }
   }
 
   ExecutorStats stats() const override {
@@ -210,14 +230,14 @@ class CudaExecutor final : public Executor {
 
   // A pass of every row bucket, so that no request is the first to need its plans. (One of more
   // than 64 sequences needs a plan more, for the queries of the last layer.)
-  void make_plans(uint32_t max_prompt_tokens) {
+  void make_plans() {
     using backend::cuda::kMostPlannedRows;
     for (uint32_t rows = 1; rows <= kMostPlannedRows; ++rows) {
       if (backend::cuda::row_bucket(rows) != rows) continue;
       const std::vector<uint32_t> ids(rows);
       std::vector<uint32_t> cu_seqlens{0};
       while (cu_seqlens.back() < rows) {
-        cu_seqlens.push_back(std::min(cu_seqlens.back() + max_prompt_tokens, rows));
+        cu_seqlens.push_back(std::min(cu_seqlens.back() + max_prompt_tokens_, rows));
       }
       const Backend::Batch batch{ids, cu_seqlens, {}};
       prepare(batch);
@@ -230,30 +250,83 @@ class CudaExecutor final : public Executor {
     }
   }
 
-  // Makes room and writes the tables that the pass reads. Room is only ever made while nothing runs
-  // and no capture is left that holds the old addresses.
-  void prepare(const Backend::Batch &batch) {
-    if (batch.rows() > measured_rows_ || batch.sequences() > measured_sequences_) {
-      const size_t rows = std::max(batch.rows(), measured_rows_);
-      const size_t sequences = std::max(batch.sequences(), measured_sequences_);
-      const std::vector<uint32_t> ids(rows);
-      std::vector<uint32_t> cu_seqlens(sequences + 1);
-      for (size_t s = 0; s <= sequences; ++s) cu_seqlens[s] = static_cast<uint32_t>(s);
-      cu_seqlens.back() = static_cast<uint32_t>(rows);
-      backend_->start_measuring();
-      forward_->run({ids, cu_seqlens, {}}, letters_, nullptr);
-      const size_t bytes = backend_->stop_measuring();
-      if (bytes > backend_->scratch_bytes() || !backend_->fits(batch)) {
-        graphs_.clear();
-        measured_rows_ = measured_sequences_ = 0;  // a failure leaves less room than before
-        backend_->reserve_scratch(bytes);
-        backend_->reserve_batch(rows, sequences);
-        count_memory();
-      }
-      measured_rows_ = rows;
-      measured_sequences_ = sequences;
+  // Makes room. Only ever while nothing runs; graphs, which hold the old addresses, are made again.
+  void reserve(size_t rows, size_t sequences) {
+    if (rows <= measured_rows_ && sequences <= measured_sequences_) return;
+    rows = std::max(rows, measured_rows_);
+    sequences = std::max(sequences, measured_sequences_);
+    const std::vector<uint32_t> ids(rows);
+    std::vector<uint32_t> cu_seqlens(sequences + 1);
+    for (size_t s = 0; s <= sequences; ++s) cu_seqlens[s] = static_cast<uint32_t>(s);
+    cu_seqlens.back() = static_cast<uint32_t>(rows);
+    const Backend::Batch batch{ids, cu_seqlens, {}};
+    backend_->start_measuring();
+    forward_->run(batch, letters_, nullptr);
+    const size_t bytes = backend_->stop_measuring();
+    if (bytes > backend_->scratch_bytes() || !backend_->fits(batch)) {
+      const bool buckets = buckets_.size() != 0;
+      drop_graphs();
+      measured_rows_ = measured_sequences_ = 0;  // a failure leaves less room than before
+      backend_->reserve_scratch(bytes);
+      backend_->reserve_batch(rows, sequences);
+      count_memory();
+      if (buckets) capture_buckets();
     }
+    measured_rows_ = rows;
+    measured_sequences_ = sequences;
+  }
+
+  // Makes room and writes the tables that the pass reads.
+  void prepare(const Backend::Batch &batch) {
+    reserve(batch.rows(), batch.sequences());
     backend_->stage(batch);
+  }
+
+  // Of one sequence, filled up to its bucket's rows.
+  void stage_padded(const Backend::Batch &batch) {
+    const uint32_t rows = backend::cuda::graph_bucket(static_cast<uint32_t>(batch.rows()));
+    padded_.assign(batch.ids.begin(), batch.ids.end());
+    padded_.resize(rows);  // with id 0
+    const uint32_t cu_seqlens[] = {0, rows};
+    backend_->stage({padded_, cu_seqlens, batch.prefixes, nullptr, rows - batch.rows()});
+  }
+
+  // The graph that scores such a batch; nullptr where there is none.
+  cudaGraphExec_t find_graph(size_t rows, size_t sequences) {
+    if (sequences != 1) return nullptr;
+    if (mode_ == CUA_GRAPH_EXACT) return graphs_.find(rows);
+    if (mode_ != CUA_GRAPH_BUCKET || rows > backend::cuda::kMostBucketRows) return nullptr;
+    return buckets_.find(backend::cuda::graph_bucket(static_cast<uint32_t>(rows)));
+  }
+
+  void drop_graphs() {
+    graphs_.clear();
+    buckets_.clear();
+  }
+
+  // A graph of every bucket, so that no request captures. The plans exist already.
+  void capture_buckets() {
+    using backend::cuda::graph_bucket;
+    if (graphs_failed_) return;
+    const auto began = std::chrono::steady_clock::now();
+    size_t free_before = 0, free_after = 0, all = 0;
+    (void)cudaMemGetInfo(&free_before, &all);
+    const uint32_t most =
+        graph_bucket(std::min(max_prompt_tokens_, backend::cuda::kMostBucketRows));
+    for (uint32_t rows = graph_bucket(1); rows <= most; rows = graph_bucket(rows + 1)) {
+      const std::vector<uint32_t> ids(rows);
+      const uint32_t cu_seqlens[] = {0, rows};
+      const cudaGraphExec_t captured = capture({ids, cu_seqlens, {}});
+      if (captured == nullptr) return;  // told, and graphs are off
+      buckets_.insert(rows, captured);
+    }
+    (void)cudaMemGetInfo(&free_after, &all);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+    char line[128];
+    std::snprintf(line, sizeof line, "graphs: %zu buckets to %u rows in %.2f s, %.0f MB",
+                  buckets_.size(), most, seconds.count(),
+                  static_cast<double>(free_before - std::min(free_before, free_after)) * 1e-6);
+    log(CUA_LOG_INFO, line);
   }
 
   void run(const Backend::Batch &batch) {
@@ -266,25 +339,24 @@ class CudaExecutor final : public Executor {
     }
   }
 
-  // Records the pass that has just run as a graph. Where that fails the caller has its result
-  // already; graphs then stay off for the engine's life.
-  bool capture(const Backend::Batch &batch) {
+  // Records the pass of a batch as a graph; its room and plans are there. The caller owns it.
+  // nullptr where that fails; graphs then stay off for the engine's life.
+  cudaGraphExec_t capture(const Backend::Batch &batch) {
     std::string reason;
     for (int attempt = 0; attempt < kCaptureAttempts; ++attempt) {
       const auto [instance, broken] = try_capture(batch, reason);
       if (instance != nullptr) {
-        evictions_.fetch_add(graphs_.insert(batch.rows(), instance), std::memory_order_relaxed);
         captures_.fetch_add(1, std::memory_order_relaxed);
-        return true;
+        return instance;
       }
       if (!broken) break;
     }
     graphs_failed_ = true;
-    graphs_.clear();
+    drop_graphs();
     fallbacks_.fetch_add(1, std::memory_order_relaxed);
     log(CUA_LOG_WARNING, "graph capture failed (" + reason +
                              "); answers stay right, graphs are off for this engine");
-    return false;
+    return nullptr;
   }
 
   struct Captured {
@@ -328,12 +400,15 @@ class CudaExecutor final : public Executor {
   cudaDeviceProp properties_;
   int ordinal_;
   std::array<uint32_t, 26> letters_;
+  uint32_t max_prompt_tokens_;
   Log log_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Forward> forward_;
   Backend::State prefix_;
   std::vector<const Backend::State *> prefixes_;
-  backend::cuda::GraphCache graphs_;
+  backend::cuda::GraphCache graphs_;                                       // mode exact
+  backend::cuda::GraphCache buckets_{std::numeric_limits<size_t>::max()};  // mode bucket
+  std::vector<uint32_t> padded_;
   uint32_t mode_ = CUA_GRAPH_OFF;
   bool graphs_failed_ = false;
   std::atomic<bool> batch_invariant_{true};

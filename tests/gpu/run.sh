@@ -50,7 +50,7 @@ step worker python3 "$root/tests/gpu/worker_test.py" --server "$bin/cua-server" 
   --cpu-lib "$bin/libcua_cpu.so" --shim "$build/tests/libcua_fault_shim.so" --model "$work/wide" --requests "$requests"
 step contract python3 "$root/tests/http/contract.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
   --model-id synthetic/wide-1 --requests "$requests"
-for graph in 0 1; do
+for graph in 0 1 bucket; do
   step company-$graph python3 "$root/tests/http/company.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
     --requests "$requests" --graph $graph
 done
@@ -65,7 +65,7 @@ if python3 -c 'import torch, transformers' 2>/dev/null; then
 else
   echo 'gate             skipped: no torch or transformers' >>"$table"
 fi
-for graph in off exact; do
+for graph in off exact bucket; do
   [ $graph = exact ] && split=--split || split=
   step bench-$graph "$bin/cua-bench" forward --model "$work/4b" --graph $graph --json "$out/forward-$graph.json" \
     --tokens 64,153,218,512,1024,2048,4096,8192,16384 $split
@@ -73,7 +73,7 @@ for graph in off exact; do
 done
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader)
 step page python3 "$root/tests/gpu/forward_page.py" --off "$out/forward-off.json" \
-  --exact "$out/forward-exact.json" --driver "$driver" --out "$out/cuda_forward.md"
+  --exact "$out/forward-exact.json" --bucket "$out/forward-bucket.json" --driver "$driver" --out "$out/cuda_forward.md"
 echo
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 cat "$table"

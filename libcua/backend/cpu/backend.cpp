@@ -226,7 +226,7 @@ void Backend<Real>::linear(const Tensor &x, const Matrix &w, const Tensor &y, bo
 template <class Real>
 void Backend<Real>::gather_last(const Batch &batch, const Tensor &all, const Tensor &last) {
   for (size_t s = 0; s < batch.sequences(); ++s) {
-    std::memcpy(last.row(s), all.row(batch.end(s) - 1), all.cols * sizeof(Real));
+    std::memcpy(last.row(s), all.row(batch.last(s)), all.cols * sizeof(Real));
   }
 }
 
@@ -375,7 +375,8 @@ auto Backend<Real>::queries(const Batch &batch, Rows rows) const -> std::vector<
   std::vector<Query> queries;
   for (size_t s = 0; s < batch.sequences(); ++s) {
     const size_t before = batch.prefix(s) != nullptr ? batch.prefix(s)->tokens : 0;
-    for (size_t t = rows == Rows::all ? batch.begin(s) : batch.end(s) - 1; t < batch.end(s); ++t) {
+    const size_t end = rows == Rows::all ? batch.end(s) : batch.last(s) + 1;
+    for (size_t t = rows == Rows::all ? batch.begin(s) : batch.last(s); t < end; ++t) {
       queries.push_back({s, t, before + t - batch.begin(s)});
     }
   }

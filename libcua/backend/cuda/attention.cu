@@ -68,7 +68,7 @@ __global__ void attention_prepare_kernel(DeviceBatch batch, bool last, Attention
   const bool is_last = is_q && last;  // then row is the sequence
   const uint32_t sequence = is_last ? row : batch.row_sequence[row];
   const uint32_t within =
-      (is_last ? batch.cu_seqlens[row + 1] - 1 : row) - batch.cu_seqlens[sequence];
+      (is_last ? batch.last_rows[row] : row) - batch.cu_seqlens[sequence];
   const uint32_t position = batch.prefix_tokens[sequence] + within;
   bf16 *const at = is_q ? q_gate + uint64_t{row} * shape.q_stride + head * 2 * kDim
                         : kv + uint64_t{row} * shape.kv_stride + head * kDim;

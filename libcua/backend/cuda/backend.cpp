@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/bf16.h"
+#include "backend/cuda/graph_buckets.h"
 
 namespace cua::backend::cuda {
 namespace {
@@ -77,6 +78,7 @@ Backend::Backend(const Dimensions &dimensions, size_t weight_bytes, size_t max_p
           "reading the size of shared memory");
     check(allow_gdn_scan(shared_bytes_), "setting the shared memory of the GDN scan");
     plans_ = std::make_unique<GemmPlans>();
+    max_positions += kMostPadding;  // padding has positions too
     rotary_ = DeviceMemory(max_positions * kRotary * sizeof(float), "the rotary table");
     std::vector<float> table(max_positions * kRotary);
     for (size_t j = 0; j < kRotary / 2; ++j) {
@@ -294,6 +296,7 @@ struct Backend::Tables {
     };
     ids = place(rows * sizeof(uint32_t));
     cu_seqlens = place((sequences + 1) * sizeof(uint32_t));
+    last_rows = place(sequences * sizeof(uint32_t));
     row_sequence = place(rows * sizeof(uint32_t));
     prefix_tokens = place(sequences * sizeof(uint32_t));
     prefixes = place(sequences * sizeof(LayerState *));
@@ -302,7 +305,8 @@ struct Backend::Tables {
     cu_tiles = place((sequences + 1) * sizeof(uint32_t));
   }
   size_t tile_slots;
-  size_t ids, cu_seqlens, row_sequence, prefix_tokens, prefixes, tiles_all, tiles_last, cu_tiles;
+  size_t ids, cu_seqlens, last_rows, row_sequence, prefix_tokens, prefixes, tiles_all, tiles_last,
+      cu_tiles;
   size_t bytes = 0;
 };
 
@@ -361,8 +365,10 @@ void Backend::stage(const Batch &batch) {
                  narrow(before + row - begin)};
     }
     batch_host_.as<uint32_t>(at.cu_tiles)[s + 1] = narrow(static_cast<size_t>(tile - tiles));
+    const size_t last = batch.last(s);
+    batch_host_.as<uint32_t>(at.last_rows)[s] = narrow(last);
     batch_host_.as<QueryTile>(at.tiles_last)[s] = {narrow(s), narrow(s), 1,
-                                                   narrow(before + end - 1 - begin)};
+                                                   narrow(before + last - begin)};
   }
 }
 
@@ -371,6 +377,7 @@ DeviceBatch Backend::device_batch(const Batch &batch) const {
   DeviceBatch device;
   device.ids = batch_device_.as<uint32_t>(at.ids);
   device.cu_seqlens = batch_device_.as<uint32_t>(at.cu_seqlens);
+  device.last_rows = batch_device_.as<uint32_t>(at.last_rows);
   device.row_sequence = batch_device_.as<uint32_t>(at.row_sequence);
   device.prefix_tokens = batch_device_.as<uint32_t>(at.prefix_tokens);
   device.prefixes = batch_device_.as<const LayerState *>(at.prefixes);

@@ -32,6 +32,7 @@ struct QueryTile {
 struct DeviceBatch {
   const uint32_t *ids;                // [T]
   const uint32_t *cu_seqlens;         // [B + 1]
+  const uint32_t *last_rows;          // [B], the row of each sequence that is read out
   const uint32_t *row_sequence;       // [T]
   const uint32_t *prefix_tokens;      // [B], a multiple of 64
   const LayerState *const *prefixes;  // [B], [layers] or nullptr
@@ -44,7 +45,7 @@ struct DeviceBatch {
 // x[T, H] = embedding[ids]
 void embed(const DeviceBatch &batch, const bf16 *embedding, uint32_t hidden, bf16 *x,
            cudaStream_t stream);
-// last[b] = all[last row of b]; rows of `cols` with stride all_stride
+// last[b] = all[last_rows[b]]; rows of `cols` with stride all_stride
 void gather_last(const DeviceBatch &batch, const bf16 *all, uint32_t all_stride, uint32_t cols,
                  bf16 *last, cudaStream_t stream);
 // y = x * rsqrt(mean(x^2) + eps) * (1 + w); x, y [rows, H], w [H]

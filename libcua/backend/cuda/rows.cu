@@ -16,9 +16,9 @@ __global__ void embed_kernel(const uint32_t *ids, const bf16 *embedding, uint32_
   }
 }
 
-__global__ void gather_last_kernel(const uint32_t *cu_seqlens, const bf16 *all, uint32_t all_stride,
+__global__ void gather_last_kernel(const uint32_t *last_rows, const bf16 *all, uint32_t all_stride,
                                    uint32_t cols, bf16 *last) {
-  const uint64_t from = uint64_t{cu_seqlens[blockIdx.x + 1] - 1} * all_stride;
+  const uint64_t from = uint64_t{last_rows[blockIdx.x]} * all_stride;
   const uint64_t to = uint64_t{blockIdx.x} * cols;
   for (uint32_t i = threadIdx.x * kVector; i < cols; i += blockDim.x * kVector) {
     *reinterpret_cast<Bf16x8 *>(last + to + i) = *reinterpret_cast<const Bf16x8 *>(all + from + i);
@@ -146,7 +146,7 @@ void embed(const DeviceBatch &batch, const bf16 *embedding, uint32_t hidden, bf1
 
 void gather_last(const DeviceBatch &batch, const bf16 *all, uint32_t all_stride, uint32_t cols,
                  bf16 *last, cudaStream_t stream) {
-  gather_last_kernel<<<batch.sequences, threads_for(cols), 0, stream>>>(batch.cu_seqlens, all,
+  gather_last_kernel<<<batch.sequences, threads_for(cols), 0, stream>>>(batch.last_rows, all,
                                                                         all_stride, cols, last);
 }
 
