@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any thread may call any function on any engine at any time: 8 threads at once on two engines,
- * each checking every answer against the one it got alone.
- *   concurrency LIBRARY IDS_MODEL TEXT_MODEL
+ * Any thread may call any function on any engine at any time: two engines, 8 threads each, for
+ * SECONDS, each checking every answer against the one it got alone.
+ *   concurrency LIBRARY IDS_MODEL TEXT_MODEL SECONDS
  */
 #define _DEFAULT_SOURCE
 #include <inttypes.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "open_library.h"
 
-enum { THREADS = 8, ROUNDS = 12, PROMPTS = 6, MOST_TOKENS = 40 };
+enum { THREADS = 16, LEAST_ROUNDS = THREADS, PROMPTS = 6, MOST_TOKENS = 40 };
 
 static const char text[] = "One of A, B and C: \xe2\x82\xac 12, again and again.";
 static const char *ids_model;
@@ -19,6 +20,13 @@ static uint32_t ids[PROMPTS][MOST_TOKENS];
 static cua_prompt prompts[PROMPTS];
 static cua_score alone[2][PROMPTS];
 static uint64_t text_tokens;
+static time_t end;
+
+struct worker {
+  pthread_t thread;
+  int number; /* even: scores on the first engine, odd: on the second */
+  uint64_t rounds, scored;
+};
 
 static cua_engine *open_engine(const char *model) {
   cua_engine_options options;
@@ -45,27 +53,36 @@ static int same(const cua_score *a, const cua_score *b) {
          memcmp(a->probabilities, b->probabilities, sizeof a->probabilities) == 0;
 }
 
-static void *work(void *number) {
-  const int self = *(const int *)number;
-  int round, i;
-  for (round = 0; round < ROUNDS; ++round) {
-    const int e = (self + round) % 2;
-    cua_engine *const engine = engines[e];
+static time_t now(void) {
+  struct timespec at;
+  REQUIRE(clock_gettime(CLOCK_MONOTONIC, &at) == 0);
+  return at.tv_sec;
+}
+
+static void *work(void *argument) {
+  struct worker *const self = argument;
+  const int e = self->number % 2;
+  cua_engine *const engine = engines[e];
+  uint64_t round;
+  for (round = 0; round < LEAST_ROUNDS || now() < end; ++round) {
     cua_score scores[PROMPTS];
     cua_stats counters;
     cua_error error;
     char json[4096];
     uint32_t tokens[sizeof text];
     uint64_t length = 0;
+    int i;
     error.struct_size = sizeof error;
     clear(scores);
     if (round % 3 == 0) {
       REQUIRE(score(engine, prompts, PROMPTS, scores, &error) == CUA_OK);
       for (i = 0; i < PROMPTS; ++i) REQUIRE(same(&scores[i], &alone[e][i]));
+      self->scored += PROMPTS;
     } else {
-      i = (self + round) % PROMPTS;
+      i = (int)(((uint64_t)self->number + round) % PROMPTS);
       REQUIRE(score(engine, &prompts[i], 1, scores, &error) == CUA_OK);
       REQUIRE(same(scores, &alone[e][i]));
+      ++self->scored;
     }
     counters.struct_size = sizeof counters;
     REQUIRE(stats(engine, &counters, &error) == CUA_OK && counters.forwards > 0);
@@ -76,18 +93,19 @@ static void *work(void *number) {
     REQUIRE(tokenize(engines[1], text, sizeof text - 1, tokens, sizeof text, &length, &error) ==
             CUA_OK);
     REQUIRE(length == text_tokens);
-    if (self == round % THREADS) destroy(open_engine(ids_model));
+    if ((uint64_t)self->number == round % THREADS) destroy(open_engine(ids_model));
   }
+  self->rounds = round;
   return NULL;
 }
 
 int main(int argc, char **argv) {
-  pthread_t threads[THREADS];
-  int numbers[THREADS], i, e;
+  static struct worker workers[THREADS];
+  int i, e;
   uint32_t random = 1, t;
-  uint64_t scored = 0, prompts_before[2];
-  if (argc != 4) {
-    fprintf(stderr, "usage: concurrency LIBRARY IDS_MODEL TEXT_MODEL\n");
+  uint64_t rounds = 0, scored[2] = {0, 0}, prompts_before[2];
+  if (argc != 5) {
+    fprintf(stderr, "usage: concurrency LIBRARY IDS_MODEL TEXT_MODEL SECONDS\n");
     return 2;
   }
   ids_model = argv[2];
@@ -117,19 +135,24 @@ int main(int argc, char **argv) {
     REQUIRE(stats(engines[e], &counters, NULL) == CUA_OK);
     prompts_before[e] = counters.prompts;
   }
+  end = now() + atoi(argv[4]);
   for (i = 0; i < THREADS; ++i) {
-    numbers[i] = i;
-    REQUIRE(pthread_create(&threads[i], NULL, work, &numbers[i]) == 0);
+    workers[i].number = i;
+    REQUIRE(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
   }
-  for (i = 0; i < THREADS; ++i) REQUIRE(pthread_join(threads[i], NULL) == 0);
+  for (i = 0; i < THREADS; ++i) {
+    REQUIRE(pthread_join(workers[i].thread, NULL) == 0);
+    rounds += workers[i].rounds;
+    scored[i % 2] += workers[i].scored;
+  }
   for (e = 0; e < 2; ++e) {
     cua_stats counters;
     counters.struct_size = sizeof counters;
     REQUIRE(stats(engines[e], &counters, NULL) == CUA_OK);
-    scored += counters.prompts - prompts_before[e];
+    REQUIRE(counters.prompts - prompts_before[e] == scored[e]); /* no update was lost */
     destroy(engines[e]);
   }
-  REQUIRE(scored == THREADS * ROUNDS / 3 * (PROMPTS + 2)); /* no update was lost */
-  printf("%" PRIu64 " prompts on %d threads\n", scored, THREADS);
+  printf("%" PRIu64 " prompts in %" PRIu64 " rounds on %d threads\n", scored[0] + scored[1], rounds,
+         THREADS);
   return 0;
 }
