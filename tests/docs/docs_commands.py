@@ -82,7 +82,8 @@ class Page:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("CUA_S1_")}
-        self.environment.update(CUA_S1_PORT=self.address.split(":")[1], NO_PROXY="*", no_proxy="*", LC_ALL="C.UTF-8")
+        self.environment.update(CUA_S1_PORT=self.address.split(":")[1], NO_PROXY="*", no_proxy="*", LC_ALL="C.UTF-8",
+                                PYTHONDONTWRITEBYTECODE="1")  # the folders are the source's
 
     def command(self, text):
         return ["sh", "-euc", text.replace("127.0.0.1:8000", self.address)]
