@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 
-from worker import PATIENCE, Worker, clean_environment, get, post, wait_for
+from worker import PATIENCE, Worker, clean_environment, free_port, get, post, wait_for
 
 failures = []
 checks = 0
@@ -170,12 +170,6 @@ def gone(server, fake, folder):
                     break
                 data += more
             check("a pipeline is answered in full", data.count(b"HTTP/1.1 200") == 2, data[:200])
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def raw(port, data, timeout=PATIENCE):

@@ -13,6 +13,13 @@ MODEL_ID = "cua-ai/cua-s1-4b-0.2@16818868b0cc7813808aae4e87b417657046ab79:text"
 PATIENCE = 60  # seconds before a test gives a worker up
 
 
+def free_port():
+    """For a worker that is asked before it says where it listens, which is when it is ready."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Worker:
     """A running worker. The library comes from `lib`; extra environment from `env`."""
 
