@@ -25,9 +25,9 @@ packages() {
 
 # missing_packages SET...: those of them that are not installed.
 missing_packages() {
-  packages "$@" | while read -r package; do
+  packages "$@" | while IFS='|' read -r package file; do
     status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) || status=
-    [ "$status" = 'install ok installed' ] || printf '%s ' "$package"
+    if [ "$status" != 'install ok installed' ] && [ ! -f "${file:-/}" ]; then printf '%s ' "$package"; fi
   done
 }
 

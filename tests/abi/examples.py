@@ -18,7 +18,7 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "abi/examples"
 PATIENCE = 300  # seconds before a build or a client is given up
-GROWTH = 2048  # kB that 40 engines more may cost; one that is kept costs more
+GROWTH = 8192  # kB that 40 engines more may cost; 40 that are kept cost 20 MB
 ERRORS = {"no model": 3, "too long": 6, "0 options": 1, "27 options": 1, "short buffer": 9, "no tokenizer": 8,
           "other version": 2}
 failures = 0
@@ -32,28 +32,42 @@ def check(name, condition, *detail):
 
 
 class Client:
-    """language: programs that it needs, commands that build it in `out`, and the command that it is."""
+    """A language: programs and files that it needs, commands that build it, and the command that it is."""
 
     def __init__(self, language, needs, build, command):
         self.language, self.needs, self.build, self.command = language, needs, build, command
 
     def missing(self):
-        return next((program for program in self.needs if shutil.which(program) is None), None)
+        return next((need for need in self.needs if shutil.which(need) is None and not Path(need).is_file()), None)
+
+
+def node_headers():
+    """Beside Node.js, wherever it comes from."""
+    node = shutil.which("node")
+    program = subprocess.check_output([node, "-p", "process.execPath"], text=True).strip() if node else "/usr/bin/node"
+    return Path(program).parents[1] / "include/node"
 
 
 def clients(compiler, out):
-    warnings = ["-O2", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(EXAMPLES.parent)]
+    c = [compiler, "-O2", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", EXAMPLES.parent, "-I", EXAMPLES / "c"]
+    headers = node_headers()
+    addon = [*c, "-I", headers, "-shared", "-fPIC", EXAMPLES / "node/cua_addon.c", "-o", out / "cua_addon.node", "-ldl"]
     return [
-        Client("c", [compiler], [[compiler, *warnings, EXAMPLES / "c/score.c", "-o", out / "score_c", "-ldl", "-lpthread"]],
-               [out / "score_c"]),
-        Client("python", [sys.executable], [], [sys.executable, "-B", EXAMPLES / "python/score.py"]),
+        Client("c", [compiler], [[*c, EXAMPLES / "c/score.c", "-o", out / "score_c", "-ldl", "-lpthread"]], [out / "score_c"]),
+        Client("python", [], [], [sys.executable, "-B", EXAMPLES / "python/score.py"]),
+        Client("rust", ["rustc"], [["rustc", "--edition", "2021", "-O", "-D", "warnings", EXAMPLES / "rust/score.rs",
+                                    "-o", out / "score_rust"]], [out / "score_rust"]),
+        Client("go", ["go", compiler], [["env", "-C", EXAMPLES / "go", f"CC={compiler}", f"GOCACHE={out / 'go'}", "GOPROXY=off",
+                                         "GOFLAGS=-buildvcs=false", "GOTOOLCHAIN=local",
+                                         "go", "build", "-o", out / "score_go", "."]], [out / "score_go"]),
+        Client("node", ["node", compiler, headers / "node_api.h"],
+               [["cp", EXAMPLES / "node/cua.js", EXAMPLES / "node/score.js", out], addon], ["node", out / "score.js"]),
     ]
 
 
-def run(command, **more):
-    environment = dict(os.environ, CUA_FAKE_ABI="5.0", **more)
-    done = subprocess.run([str(part) for part in command], env=environment, text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+def run(command):
+    done = subprocess.run([str(part) for part in command], env=dict(os.environ, CUA_FAKE_ABI="5.0"), text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}\nended with status {done.returncode}\n{done.stdout}")
     return done.stdout

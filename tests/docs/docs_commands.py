@@ -9,6 +9,7 @@ there. A fenced block `sh` is run with `sh -eu` and must succeed. A comment on t
 says what else is to be done with the block:
 
   <!-- not run: REASON -->  nothing
+  <!-- needs: PROGRAM -->   run it where there is this program
   <!-- background -->       run it until it prints `listening on`, and stop it with SIGTERM at the page's end
   <!-- file: NAME -->       write it to that file
   <!-- output -->           it is what the block before printed; `...` stands for anything, numbers may
@@ -26,6 +27,7 @@ import argparse
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -128,13 +130,16 @@ class Page:
 
     def try_all(self):
         """The number of blocks that were run."""
-        count, printed = 0, None
+        count, printed, lacking = 0, None, False
         self.prepare()
         for line, language, directive, content in blocks(self.text):
             try:
                 word, _, rest = directive.partition(": ")
                 if word == "file":
+                    (self.folder / rest).parent.mkdir(exist_ok=True)
                     (self.folder / rest).write_text(content)
+                elif word == "output" and lacking:
+                    continue
                 elif word == "output":
                     if printed is None or not same(content, printed):
                         raise Failure(f"printed\n{printed}")
@@ -142,8 +147,12 @@ class Page:
                     printed = self.start(content)
                     count += 1
                 elif language == "sh" and word != "not run":
-                    printed = self.run(content)
-                    count += 1
+                    lacking = word == "needs" and shutil.which(rest) is None
+                    if lacking:
+                        print(f"{self.page}:{line}: skipped, no {rest}")
+                    else:
+                        printed = self.run(content)
+                        count += 1
                 elif word == "not run" and not rest:
                     raise Failure("not run, and no reason given")
             except Failure as failure:
