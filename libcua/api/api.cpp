@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The C boundary: checks arguments, turns exceptions into codes, and nothing else.
+#include <fenv.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -43,9 +45,26 @@ void report(cua_error *error, int32_t code, std::string_view message) noexcept {
   error->message[length] = '\0';
 }
 
+// The usual rounding without traps while the library computes, in its new threads too; then what
+// the caller had, flags included.
+class UsualFloatingPoint {
+ public:
+  UsualFloatingPoint() {
+    fegetenv(&callers_);
+    fesetenv(FE_DFL_ENV);
+  }
+  ~UsualFloatingPoint() { fesetenv(&callers_); }
+  UsualFloatingPoint(const UsualFloatingPoint &) = delete;
+  UsualFloatingPoint &operator=(const UsualFloatingPoint &) = delete;
+
+ private:
+  fenv_t callers_;
+};
+
 // Runs `body` and turns whatever it throws into a code and a message.
 template <class Body>
 int32_t guarded(cua_error *error, Body &&body) noexcept {
+  const UsualFloatingPoint usual;
   try {
     body();
     report(error, CUA_OK, "");

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
+#include "backend/blocked_signals.h"
+
 namespace cua::backend::cpu {
 
 ThreadPool::ThreadPool(size_t threads) {
+  const BlockedSignals blocked;
   workers_.reserve(threads - 1);
   try {
     for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });

@@ -204,11 +204,14 @@ void Backend::upload(const std::function<void(size_t, size_t)> &progress) {
     }
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < kThreads; ++i) {
-    try {
-      threads.emplace_back(work);
-    } catch (const std::system_error &) {
-      break;  // fewer threads are only slower
+  {
+    const BlockedSignals blocked;
+    for (size_t i = 1; i < kThreads; ++i) {
+      try {
+        threads.emplace_back(work);
+      } catch (const std::system_error &) {
+        break;  // fewer threads are only slower
+      }
     }
   }
   work();
