@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/bf16.h"
+#include "backend/blocked_signals.h"
 #include "backend/cuda/graph_buckets.h"
 
 namespace cua::backend::cuda {
