@@ -9,7 +9,6 @@ Run by client_venv.py. --docs is the page whose section `Clients` shows each of 
 import argparse
 import asyncio
 import concurrent.futures
-import contextlib
 import json
 import os
 import re
@@ -19,13 +18,13 @@ import tempfile
 import threading
 from pathlib import Path
 
+from held_worker import QUESTION, Held
 from sample_requests import samples, several_questions
-from worker import Worker, post, wait_for
+from worker import Worker, wait_for
 
 import client_adapters
 from client_adapters import ADAPTERS, PATIENCE, sdk
 
-QUESTION = {"type": "choice", "instructions": "Go", "criteria": {"yes": "Do it", "no": "Leave it"}}
 SCORE = {"type": "score", "instructions": "How bad?", "criteria": ["fine", "bad"]}
 NOUL = {"type": "noul", "instructions": "Is it bad?"}
 TOGETHER = 32
@@ -151,47 +150,6 @@ def answers(adapter, worker, expected, requests):
               client.ask("the screen", {"q": QUESTION}) == expected("the screen", {"q": QUESTION}))
 
 
-class Held:
-    """A worker of the tests' library, one prompt a pass, that can be held in a call while questions wait."""
-
-    def __init__(self, server, fake, folder, *flags):
-        self.hold, self.calls = Path(folder, "hold"), Path(folder, "calls")
-        self.calls.unlink(missing_ok=True)
-        # Retry-After is some of these.
-        self.worker = Worker(server, fake, "x", "--batch", "off", "--log-format", "json", *flags, env={
-            "CUA_FAKE_HOLD": str(self.hold), "CUA_FAKE_CALLS": str(self.calls), "CUA_FAKE_CALL_US": "30000"})
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.worker.__exit__()
-        self.hold.unlink(missing_ok=True)
-
-    def waiting(self):
-        return self.worker.metrics()["cua_queue_questions"]
-
-    def passes(self):
-        return len(self.calls.read_text().splitlines())
-
-    @contextlib.contextmanager
-    def holding(self, waiting):
-        """Holds it with `waiting` questions in the queue, until the end or `hold` is removed."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.hold.unlink, missing_ok=True)
-            before = self.passes()
-            self.hold.touch()
-            connections = []
-            for i in range(1 + waiting):
-                connections.append(stack.enter_context(self.worker.connect()))
-                body = {"model": client_adapters.MODEL, "state": f"held {i}", "questions": {"q": QUESTION}}
-                connections[-1].send(post(json.dumps(body).encode()))
-                wait_for(lambda: self.passes() == before + 1 and self.waiting() == i, "what is held")
-            yield
-            self.hold.unlink(missing_ok=True)
-            check("what was held is answered", all(c.response().status == 200 for c in connections))
-
-
 def full(adapter, place, expected):
     """A full queue: told 503, the client waits as long as it is told to and is answered."""
     worker = place.worker
@@ -308,10 +266,10 @@ def main():
                     keys(adapter, worker, expected)
     with Worker(server, fake, "x") as alone, tempfile.TemporaryDirectory() as folder:
         expected = Expected(alone)
-        with Held(server, fake, folder, "--max-queue-requests", str(QUEUE)) as place:
+        with Held(server, fake, folder, *log, "--max-queue-requests", str(QUEUE)) as place:
             for adapter in adapters:
                 full(adapter, place, expected)
-        with Held(server, fake, folder) as place:
+        with Held(server, fake, folder, *log) as place:
             for adapter in adapters:
                 given_up(adapter, place, expected)
     print(f"{checks - len(failures)} passed, {len(failures)} failed")
