@@ -46,6 +46,8 @@ step golden "$build/tests/golden_gpu_test" "$work"
 step engine python3 "$root/tests/gpu/engine_test.py" --lib "$lib" --model "$work/wide"
 step faults python3 "$root/tests/gpu/fault_test.py" --lib "$lib" --model "$work/wide" \
   --shim "$build/tests/libcua_fault_shim.so"
+step clients python3 -B "$root/tests/abi/examples.py" --library "$lib" --model "$work/wide" \
+  --other "$build/tests/libcua_fake.so" --tokenizer "$work/tokenizer"
 step worker python3 "$root/tests/gpu/worker_test.py" --server "$bin/cua-server" --lib "$lib" \
   --cpu-lib "$bin/libcua_cpu.so" --shim "$build/tests/libcua_fault_shim.so" --model "$work/wide" --requests "$requests"
 step contract python3 "$root/tests/http/contract.py" --server "$bin/cua-server" --lib "$lib" --model "$work/wide" \
