@@ -129,6 +129,8 @@ class _Stats(_Sized):
         (name, c.c_uint64) for name in Stats.__dataclass_fields__]
 
 
+assert [c.sizeof(struct) for struct in (_Error, _Options, _Prompt, _Score, _Stats)] == [1032, 96, 40, 232, 80]
+
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cua_build_info": (c.c_char_p, []),
     "cua_engine_create": (c.c_int32, [c.POINTER(_Options), c.POINTER(c.c_void_p), c.POINTER(_Error)]),

@@ -133,7 +133,7 @@ pub struct Stats {
 
 /// The structs and functions of cua.h.
 mod raw {
-    use super::{c_char, c_void};
+    use super::{c_char, c_void, size_of};
 
     #[repr(C)]
     pub struct Engine {
@@ -195,6 +195,10 @@ mod raw {
         pub reserved: u32,
         pub counters: [u64; 9],
     }
+
+    const _: () = assert!(size_of::<Error>() == 1032 && size_of::<Options>() == 96);
+    const _: () = assert!(size_of::<Prompt>() == 40 && size_of::<Score>() == 232);
+    const _: () = assert!(size_of::<Stats>() == 80);
 
     pub type Version = unsafe extern "C" fn() -> u32;
     pub type BuildInfo = unsafe extern "C" fn() -> *const c_char;
