@@ -705,6 +705,8 @@ QUESTIONS = Frames(lines("""
     This will {v} the {o}. Continue?
     Really {v} the {o}?
     {V} {d} {o}?
+    {V} {d} {o} permanently?
+    {V} all {o}?
     You are about to {v} the {o}.
     Should the {o} be {ved}?
     The {o} will be {ved}."""), lines("""
