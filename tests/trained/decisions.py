@@ -891,12 +891,12 @@ class Maker:
             text = text.replace("{P}", name if self.chance(0.3) else name.capitalize(), 1)
         if self.chance(0.85):
             text = text[:1].upper() + text[1:]
-        if self.chance(0.03):
+        if self.chance(0.01):
             text = text.upper()
         return text + rng.choices(("", ".", "!"), (5, 6, 0.5))[0]
 
     def quoted(self, label):
-        if self.chance(0.12):
+        if self.chance(0.08):
             label = label.lower()
         return fill(self.maybe_new(QUOTES), label)
 
