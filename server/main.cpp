@@ -18,7 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "decision/answer.h"
 #include "decision/prompt.h"
+#include "demonstration.h"
 #include "http/listener.h"
 #include "library.h"
 #include "options.h"
@@ -73,6 +75,9 @@ Engines load(const Library &library, const Options &options) {
       }
       warm_up(*engine);
       log(Level::info, "model " + options.model + " on " + engine->device());
+      if (decision::is_demonstration(engine->model().value_or(""))) {
+        log(Level::warning, *engine->model() + ": " + std::string(decision::kDemonstrationNote));
+      }
     }
   } catch (const scheduling::EngineError &error) {
     log(Level::error, std::string("cannot use the model or the device: ") + error.what());
@@ -272,7 +277,8 @@ class Worker {
   Exit failure_ = kStopped;
 };
 
-int serve(const Options &options) {
+int serve(Options options) {
+  if (options.model.empty()) options.model = find_demonstration().string();
   const std::filesystem::path path = options.cuda_lib.empty()
                                          ? Library::find(options.devices.front().is_cpu)
                                          : std::filesystem::path(options.cuda_lib);

@@ -59,6 +59,7 @@ constexpr Setting kSwitches[] = {
      "stop with status 6 when the device is lost, so that a supervisor starts it again"},
     {"protect-metrics", "0|1", "/metrics needs a key as well"},
     {"no-ui", "0|1", "no page for a browser at /"},
+    {"demo", "0|1", "the demonstration model, on the CPU unless a device is named; not Cua-S1"},
     {"check", "0|1", "load, make one decision, tell what there is, and stop"}};
 
 po::options_description description() {
@@ -233,7 +234,8 @@ class Settings {
 }  // namespace
 
 std::string usage() {
-  std::string text = "usage: cua-server --model DIR [options]\n\n";
+  std::string text =
+      "usage: cua-server --model DIR [options]\n       cua-server --demo [options]\n\n";
   std::ostringstream flags;
   flags << description();
   text += flags.str() +
@@ -283,10 +285,20 @@ Options parse_options(int argc, const char *const *argv) {
   }
 
   Settings settings(given, file, file_name);
-  if (const auto model = settings.find("model")) options.model = *model;
-  if (options.model.empty()) {
-    throw UsageError("no model: give --model or CUA_S1_MODEL, the folder of a merged checkpoint");
+  bool demo = false;
+  if (const auto wanted = settings.find("demo", false)) demo = flag_of(settings.source(), *wanted);
+  if (given.count("demo") != 0 && given.count("model") != 0) {
+    throw UsageError("--demo has a model of its own; leave --model or --demo out");
   }
+  // A flag wins over the other's variable, a model over a demonstration that is as far away.
+  const auto model = settings.find("model");
+  if (model && given.count("demo") == 0) options.model = *model;
+  if (options.model.empty() && !demo) {
+    throw UsageError(
+        "no model: give --model or CUA_S1_MODEL, the folder of a merged checkpoint, "
+        "or --demo to try the demonstration model");
+  }
+  if (options.model.empty()) options.devices = {{true, 0}};
   http::Address tcp{"127.0.0.1", 8000, {}};
   const auto host = settings.find("host");
   if (host) tcp.host = *host;

@@ -23,7 +23,7 @@ struct Device {
 };
 
 struct Options {
-  std::string model;
+  std::string model;                     // folder; empty: the demonstration model
   std::vector<http::Address> addresses;  // to listen at; one at least
   std::string cuda_lib;                  // empty: looked for
   uint32_t graph_mode = 0;

@@ -10,6 +10,14 @@
 
 namespace cua_server::decision {
 
+// Model ids of the demonstration model, and what whoever meets one is told.
+inline constexpr std::string_view kDemonstrationIds = "cua-demo-";
+inline constexpr std::string_view kDemonstrationNote =
+    "the demonstration model, trained on generated screens to show how decisions work; not Cua-S1";
+constexpr bool is_demonstration(std::string_view model_id) {
+  return model_id.substr(0, kDemonstrationIds.size()) == kDemonstrationIds;
+}
+
 // What the engine said of one question.
 struct Score {
   std::span<const float> probabilities;  // one an option in request order

@@ -143,7 +143,10 @@ Reply Service::health(std::string_view path) const {
   if (path == "/livez") return json_reply(200, "{\"status\":\"alive\"}");
   if (draining_) return json_reply(503, "{\"status\":\"draining\"}");
   if (scheduler_ == nullptr) return json_reply(503, "{\"status\":\"loading\"}");
-  return json_reply(200, "{\"status\":\"ready\",\"model\":" + json_text(model_id_) + "}");
+  const std::string note = decision::is_demonstration(model_id_)
+                               ? ",\"note\":" + json_text(decision::kDemonstrationNote)
+                               : "";
+  return json_reply(200, "{\"status\":\"ready\",\"model\":" + json_text(model_id_) + note + "}");
 }
 
 bool Service::may_share(std::string_view origin) const {

@@ -177,6 +177,32 @@ def environment(server, fake):
         check("the pinned model id", worker.exchange(get("/health")).json()["model"] == MODEL_ID)
 
 
+def demonstration(server, fake):
+    """--demo looks beside the program, then where it is installed; whoever asks is told what it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = shutil.copy(server, os.path.join(folder, "cua-server"))
+        command = [program, "--demo", "--cuda-lib", fake, "--port", "0"]
+        ended = subprocess.run(command, env=clean_environment(), capture_output=True, timeout=PATIENCE, check=False)
+        check("no demonstration model", ended.returncode == 4 and b"demonstration model was not found in" in ended.stderr
+              and b"--model" in ended.stderr and not ended.stdout, ended)
+        os.mkdir(os.path.join(folder, "demo"))
+        with open(os.path.join(folder, "demo", "config.json"), "w", encoding="utf-8"):
+            pass
+        process = subprocess.Popen(command, env={**clean_environment(), "CUA_S1_MODEL": "elsewhere"},
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+        check("found beside the program", line.startswith(b"listening on ") and process.returncode == 0
+              and os.path.join(folder, "demo").encode() in err and b"elsewhere" not in err, line, err)
+    with Worker(server, fake, "x", env={"CUA_FAKE_MODEL": "cua-demo-9"}) as worker:
+        health = worker.exchange(get("/health")).json()
+        check("health tells of the demonstration", list(health) == ["status", "model", "note"]
+              and health["model"] == "cua-demo-9" and "not Cua-S1" in health["note"], health)
+        check("it answers to the contract's name", worker.post(BODY).json()["model"] == "cua-demo-9")
+        check("the log tells of it", "not Cua-S1" in worker.log_text(), worker.log_text())
+
+
 def stopping(server, fake):
     for number in (signal.SIGTERM, signal.SIGINT):
         with Worker(server, fake, "x", env={"CUA_FAKE_CALL_US": "700000"}) as worker:
@@ -303,6 +329,7 @@ def main():
     models(server, fake)
     listening(server, fake)
     environment(server, fake)
+    demonstration(server, fake)
     stopping(server, fake)
     draining(server, fake)
     failing(server, fake)

@@ -19,7 +19,7 @@ constexpr const char *kVariables[] = {
     "CUA_S1_MODEL",    "CUA_S1_HOST",  "CUA_S1_PORT",
     "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH", "CUA_S1_EXIT_ON_DEVICE_FAILURE",
     "CUA_S1_CONFIG",   "CUA_S1_BATCH", "CUA_S1_DEVICES",
-    "CUA_S1_DEVICE",   "CUA_S1_NO_UI"};
+    "CUA_S1_DEVICE",   "CUA_S1_NO_UI", "CUA_S1_DEMO"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -49,6 +49,21 @@ TEST_CASE("exit on device failure: the flag or the variable") {
   CHECK(parse({"--model", "m", "--exit-on-device-failure"}, {{kVariable, "0"}})
             .exit_on_device_failure);
   CHECK(refusal({"--model", "m"}, {{kVariable, "true"}}).find(kVariable) != std::string::npos);
+}
+
+TEST_CASE(
+    "the demonstration: a flag wins over the other's variable, and two flags are one too many") {
+  CHECK(parse({"--demo"}).model.empty());
+  CHECK(parse({"--demo"}).devices.front().is_cpu);
+  CHECK(!parse({"--demo", "--device", "0"}).devices.front().is_cpu);
+  CHECK(parse({"--demo"}, {{"CUA_S1_MODEL", "m"}}).model.empty());
+  CHECK(parse({}, {{"CUA_S1_DEMO", "1"}}).model.empty());
+  CHECK(parse({"--model", "m"}, {{"CUA_S1_DEMO", "1"}}).model == "m");
+  CHECK(!parse({"--model", "m"}, {{"CUA_S1_DEMO", "1"}}).devices.front().is_cpu);
+  CHECK(parse({}, {{"CUA_S1_DEMO", "1"}, {"CUA_S1_MODEL", "m"}}).model == "m");
+  CHECK(refusal({}, {{"CUA_S1_DEMO", "0"}}).find("--demo") != std::string::npos);
+  CHECK(refusal({"--demo", "--model", "m"}).find("leave --model or --demo out") !=
+        std::string::npos);
 }
 
 TEST_CASE("the page: there, unless the flag or the variable takes it away") {
