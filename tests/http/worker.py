@@ -23,9 +23,9 @@ def free_port():
 class Worker:
     """A running worker. The library comes from `lib`; extra environment from `env`."""
 
-    def __init__(self, server, lib, model, *flags, env=None):
+    def __init__(self, server, lib, model, *flags, port=0, env=None):
         self.log = tempfile.TemporaryFile()
-        command = [server, "--cuda-lib", lib, "--model", model, "--port", "0", *flags]
+        command = [server, "--cuda-lib", lib, "--model", model, "--port", str(port), *flags]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self.log, env={**clean_environment(), **(env or {})})
         ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
