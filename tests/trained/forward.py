@@ -249,10 +249,10 @@ def attention_after(x, o, gate, w_o):
     return x + linear((o * torch.sigmoid(gate)).flatten(2), w_o)
 
 
-def attention(q, k, v, position, limits):
+def attention(q, k, v, position, limits, varying=True):
     """Causal within each prompt; limits: where the prompts begin in the flattened rows, and the longest."""
     B, T, heads, D = q.shape
-    if q.is_cuda and q.dtype == torch.bfloat16:
+    if varying and q.is_cuda and q.dtype == torch.bfloat16:
         starts, longest = limits
         o = torch.ops.aten._flash_attention_forward(
             q.reshape(B * T, heads, D), k.reshape(B * T, heads, D), v.reshape(B * T, heads, D), starts, starts, longest, longest,

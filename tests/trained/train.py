@@ -30,7 +30,7 @@ except ImportError as error:
 import byte_pairs
 import decisions
 import packing
-from forward import Forward, Shape, parameters
+from forward import Forward, Shape, attention, parameters
 
 MODEL_ID = "cua-demo-1"
 AUXILIARY = {"choice": 0.3, "element": 0.2, "language": 0.2}
@@ -268,13 +268,14 @@ the words and forms of its generator and little else. Do not act on its answers.
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--seconds", type=float, default=430, help="of training, after what is compiled")
+    parser.add_argument("--seconds", type=float, default=530, help="of all, but for the checks at the end")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--length", type=int, default=1536)
     parser.add_argument("--muon", type=float, default=0.02)
     parser.add_argument("--adam", type=float, default=0.003)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--profile", action="store_true", help="print where a step's time goes")
     arguments = parser.parse_args()
     smoke = arguments.smoke
@@ -290,7 +291,7 @@ def main():
     device = "cpu" if smoke else "cuda"
     shape = Shape(vocabulary=1200, hidden=64, layers=4, head_dim=32, gdn_dim=16, mlp=96) if smoke else Shape()
     torch.set_float32_matmul_precision("highest" if smoke else "high")
-    trainer = Trainer(shape, arguments.seed, device, not smoke, torch.float32 if smoke else torch.bfloat16)
+    trainer = Trainer(shape, arguments.seed, device, not smoke and not arguments.eager, torch.float32 if smoke else torch.bfloat16)
     count = sum(t.numel() for t in trainer.p.values())
     log(f"{count:,} parameters, torch {torch.__version__}, {device}")
     sets = []
@@ -305,6 +306,8 @@ def main():
         if device == "cuda":
             torch.cuda.synchronize()
 
+    if device == "cuda":
+        check_attention(log)
     begun = None
     steps = tokens = prompts = 0
     recent, hits = [], []
@@ -320,8 +323,9 @@ def main():
             if arguments.profile:
                 profile(trainer, batch, log)
                 begun = time.monotonic()
+            seconds = max(5, arguments.seconds - (begun - log.start))
             tokens = prompts = 0
-        progress = 0 if begun is None else (steps / 6 if smoke else (time.monotonic() - begun) / arguments.seconds)
+        progress = 0 if begun is None else (steps / 6 if smoke else (time.monotonic() - begun) / seconds)
         if progress >= 1:
             break
         feed.progress.value = progress
@@ -362,6 +366,24 @@ def main():
     log(table(trainer.accuracy(checks)))
     check_against_transformers(trainer, tokenizer_folder, log)
     return 0
+
+
+def check_attention(log):
+    """The kernel for prompts of varying lengths against attention with a mask."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    lengths = [100, 28, 300, 84, 511, 1]
+    position = torch.cat([torch.arange(n, device="cuda") for n in lengths]).view(2, 512)
+    starts = torch.tensor([0] + lengths, device="cuda").cumsum(0).int()
+    found = []
+    for varying in (True, False):
+        generator.manual_seed(1)
+        q, k, v = (torch.randn(2, 512, 2, 256, device="cuda", generator=generator).bfloat16().requires_grad_() for _ in range(3))
+        o = attention(q, k, v, position, (starts, max(lengths)), varying)
+        o.float().square().sum().backward()
+        found.append((o, q.grad, k.grad, v.grad))
+    errors = [((a - b).float().norm() / b.float().norm()).item() for a, b in zip(*found)]
+    log("attention over varying lengths against a mask:", " ".join(f"{e:.1e}" for e in errors))
+    assert max(errors) < 0.02, errors
 
 
 def profile(trainer, batch, log):
