@@ -73,6 +73,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/abi/examples DESTINATION ${folder}/${devel
 # ---- cpack: the Debian packages, of a build for /usr -------------------------------------------------
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME cua)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "One-pass decision model Cua-S1")
 set(CPACK_PACKAGE_CONTACT "libcua maintainers <maintainers@libcua.invalid>")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
@@ -92,20 +93,19 @@ endforeach()
 set(this_version "(= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "Cua-S1 decision model: library for the CPU
- libcua scores a prompt of the Cua-S1 decision model in one forward pass. This
- package holds libcua_cpu.so.${PROJECT_VERSION_MAJOR}, which runs on any x86-64 processor and has no
- dependency beyond the C and C++ libraries. Programs open it with dlopen.")
+set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "Library for the CPU.
+libcua scores a prompt of the Cua-S1 decision model in one forward pass. This
+package holds libcua_cpu.so.${PROJECT_VERSION_MAJOR}, which runs on any x86-64 processor and needs
+the C and C++ libraries only. Programs open it with dlopen.")
 
 # Debian has no package of the CUDA runtime that could be named, and dpkg-shlibdeps stops where a
 # library belongs to no package: so the dependencies stand here, and docs/packages.md tells the rest.
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libc6 (>= 2.34), libgcc-s1 (>= 4.0), libstdc++6 (>= 12)")
-set(CPACK_DEBIAN_CUDA_DESCRIPTION "Cua-S1 decision model: library for NVIDIA GPUs
- libcua scores a prompt of the Cua-S1 decision model in one forward pass. This
- package holds libcua.so.${PROJECT_VERSION_MAJOR}, for compute capability 8.0 and newer. It needs, from
- NVIDIA, the driver and the CUDA runtime's libcudart and libcublasLt of version
- ${CUDAToolkit_VERSION_MAJOR}, which Debian does not package: they are not among the dependencies.")
+set(CPACK_DEBIAN_CUDA_DESCRIPTION "Library for NVIDIA GPUs.
+libcua scores a prompt of the Cua-S1 decision model in one forward pass. This
+package holds libcua.so.${PROJECT_VERSION_MAJOR}, for compute capability 8.0 and newer. It needs, from
+NVIDIA, the driver and the CUDA runtime's libcudart and libcublasLt of version
+${CUDAToolkit_VERSION_MAJOR}, which Debian does not package: they are not among the dependencies.")
 
 set(CPACK_DEBIAN_SERVER_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_SERVER_PACKAGE_SHLIBDEPS ON)
@@ -114,16 +114,16 @@ set(CPACK_DEBIAN_SERVER_PACKAGE_DEPENDS
 set(CPACK_DEBIAN_SERVER_PACKAGE_SUGGESTS ${cuda_package})
 set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA ${templates}/conffiles ${templates}/postinst
     ${templates}/prerm ${templates}/postrm)
-set(CPACK_DEBIAN_SERVER_DESCRIPTION "Cua-S1 decision model: HTTP worker
- cua-server answers POST /v1/systemone: it takes the state of a screen and a
- closed list of options, and gives one option and a probability of each. With
- its systemd unit, and with cua-export, which prepares a model's folder.")
+set(CPACK_DEBIAN_SERVER_DESCRIPTION "HTTP worker.
+cua-server answers POST /v1/systemone: it takes the state of a screen and a
+closed list of options, and gives one option and a probability of each. With
+its systemd unit, and with cua-export, which prepares a model's folder.")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${library_package} ${this_version}")
-set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "Cua-S1 decision model: header and examples
- The header cua.h, its CMake package and pkg-config file, and bindings for C,
- Python, Go, Rust and Node.js as examples.")
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "Header and examples.
+The header cua.h, its CMake package and pkg-config file, and bindings for C,
+Python, Go, Rust and Node.js as examples.")
 if(CUA_CUDA)  # its name without a version lies there, too
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", ${cuda_package} ${this_version}")
 endif()
