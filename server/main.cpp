@@ -62,6 +62,7 @@ Engines load(const Library &library, const Options &options) {
       engine_options.device = device.ordinal;
       engine_options.graph_mode = options.graph_mode;
       engine_options.threads = options.threads;
+      engine_options.plans = options.plans;
       engine_options.max_batch_tokens = options.max_batch_tokens;
       engine_options.prefix = decision::prompt_prefix();  // computed once, while loading
       auto &engine =

@@ -34,6 +34,8 @@ constexpr Setting kSettings[] = {
      true},
     {"cuda-lib", "FILE", "the library; else the one beside this program"},
     {"graph", "MODE", "CUDA graphs: 0 off, 1 exact lengths, bucket; 0"},
+    {"plans", "FILE",
+     "plans of matrix products for this GPU, by cua-bench tune; else timed at load"},
     {"device", "cpu|N", "cpu, or the number of the GPU; 0"},
     {"devices", "LIST", "several, with commas: one engine each, one queue"},
     {"threads", "N", "threads of the CPU library; 0 is all cores"},
@@ -327,6 +329,10 @@ Options parse_options(int argc, const char *const *argv) {
   const bool one_wins = given.count("device") != 0 && given.count("devices") == 0;
   if (const auto devices = settings.find("devices"); devices && !one_wins) {
     options.devices = devices_of(settings.source(), *devices);
+  }
+  if (const auto plans = settings.find("plans")) {
+    if (plans->empty()) throw UsageError("--plans is empty; a file is needed");
+    options.plans = *plans;
   }
   if (const auto threads = settings.find("threads")) {
     options.threads = number<uint32_t>(settings.source(), *threads, 0, 1024);

@@ -26,6 +26,7 @@ struct Options {
   std::string model;                     // folder; empty: the demonstration model
   std::vector<http::Address> addresses;  // to listen at; one at least
   std::string cuda_lib;                  // empty: looked for
+  std::string plans;                     // file of GEMM plans; empty: none
   uint32_t graph_mode = 0;
   std::vector<Device> devices{{}};  // one engine each; all CPU or none
   uint32_t threads = 0;             // of the CPU library

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/backend.h"
@@ -93,12 +95,12 @@ class CudaExecutor final : public Executor {
         max_prompt_tokens_(max_prompt_tokens),
         log_(options.log),
         graphs_(options.graph_capacity != 0 ? options.graph_capacity : kGraphCapacity) {
-    if (!options.plans.empty()) {
-      throw Error(CUA_UNSUPPORTED, "plans: files of GEMM plans do not exist yet; leave it out");
-    }
+    std::optional<backend::cuda::GemmPlanFile> plans;
+    if (!options.plans.empty()) plans = backend::cuda::read_gemm_plans(options.plans);
     const CurrentDevice current(ordinal_);
     backend_ = std::make_unique<Backend>(model::dimensions(checkpoint.config()),
                                          weight_bytes(checkpoint), max_prompt_tokens);
+    if (plans) backend_->plans().use(*plans, options.plans);
     forward_ = std::make_unique<Forward>(
         *backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
           return checkpoint.tensor(name);
@@ -244,7 +246,16 @@ class CudaExecutor final : public Executor {
       run(batch);
     }
     count_memory();
-    if (const size_t refused = backend_->plans().refused(); refused != 0) {
+    const backend::cuda::GemmPlans &plans = std::as_const(*backend_).plans();
+    for (const std::string &name : plans.passed_over()) {
+      log(CUA_LOG_WARNING, "plans: that of the file for " + name +
+                               " was passed over: its bits are not those of the reference");
+    }
+    if (plans.from_file() != 0) {
+      log(CUA_LOG_INFO, "plans: " + std::to_string(plans.from_file()) + " of " +
+                            std::to_string(plans.size()) + " from the file, the others timed");
+    }
+    if (const size_t refused = plans.refused(); refused != 0) {
       log(CUA_LOG_INFO,
           std::to_string(refused) + " algorithms of cuBLASLt were passed over: their bits differ");
     }

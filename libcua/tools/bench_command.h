@@ -16,5 +16,6 @@ boost::json::value bench_split(const BenchFlags &flags, const SplitRequest &requ
 void bench_floor(int argc, const char *const *argv);
 void bench_forward(int argc, const char *const *argv);
 void bench_tokenize(int argc, const char *const *argv);
+void bench_tune(int argc, const char *const *argv);
 
 }  // namespace cua::tools

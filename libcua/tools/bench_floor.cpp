@@ -31,7 +31,9 @@ void bench_floor(int argc, const char *const *argv) {
       "Times, alone and in captured graphs, the matrix products and the attention of a pass");
   own.add_options()("tokens", po::value(&tokens)->value_name("N,N,..."),
                     "prompt lengths; 64,153,218,512")(
-      "runs", po::value(&request.runs)->value_name("N"), "timed replays; 10");
+      "runs", po::value(&request.runs)->value_name("N"), "timed replays; 10")(
+      "plans", po::value(&request.plans)->value_name("FILE"),
+      "plans of matrix products, by tune; else timed");
   if (!parse_bench_flags(argc, argv, own, flags)) return;
   request.lengths = parse_lengths(tokens);
   require_within("--runs", request.runs, 1, 10000);

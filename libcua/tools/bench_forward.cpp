@@ -21,7 +21,7 @@ struct Options {
   BenchFlags flags;
   std::vector<uint32_t> lengths;
   uint32_t graph_mode = CUA_GRAPH_OFF;
-  std::string graph = "off", tokens = "64,153,218,512";
+  std::string graph = "off", tokens = "64,153,218,512", plans;
   uint32_t batch = 1, runs = 10, warm_ups = 3;
   uint64_t seed = 1;
   bool split = false;
@@ -33,6 +33,8 @@ bool parse(int argc, const char *const *argv, Options &options) {
                     "prompt lengths; 64,153,218,512")(
       "batch", po::value(&options.batch)->value_name("N"), "prompts of a call, in one pass; 1")(
       "graph", po::value(&options.graph)->value_name("off|exact|bucket"), "CUDA graphs; off")(
+      "plans", po::value(&options.plans)->value_name("FILE"),
+      "plans of matrix products, by tune; else timed while loading")(
       "runs", po::value(&options.runs)->value_name("N"), "timed calls; 10")(
       "warm-ups", po::value(&options.warm_ups)->value_name("N"),
       "calls before those, the first included; 3")(
@@ -130,6 +132,8 @@ void bench_forward(int argc, const char *const *argv) {
   cua_engine_options engine_options{};
   engine_options.max_prompt_tokens = std::max(longest, 16384u);
   engine_options.graph_mode = options.graph_mode;
+  engine_options.plans = options.plans.data();
+  engine_options.plans_length = options.plans.size();
   engine_options.log = [](void *, int32_t, const char *message, uint64_t length) {
     std::printf("%.*s\n", static_cast<int>(length), message);
   };

@@ -14,6 +14,7 @@ constexpr char kUsage[] =
     "  floor      what a GPU needs for a pass's matrix products and attention alone\n"
     "  forward    time of a forward pass by prompt length, on random token ids\n"
     "  tokenize   speed of tokenisation\n"
+    "  tune       plans of matrix products for a GPU, into a file\n"
     "\n"
     "cua-bench COMMAND --help tells the options of a command.\n"
     "Exit status: 0 done, 1 failed, 2 usage.\n";
@@ -33,6 +34,8 @@ int main(int argc, char **argv) {
       cua::tools::bench_forward(argc - 1, argv + 1);
     } else if (command == "tokenize") {
       cua::tools::bench_tokenize(argc - 1, argv + 1);
+    } else if (command == "tune") {
+      cua::tools::bench_tune(argc - 1, argv + 1);
     } else {
       std::cerr << (argc > 1 ? "cua-bench: unknown command " + command + "\n" : "") << kUsage;
       return 2;

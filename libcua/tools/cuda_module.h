@@ -5,6 +5,7 @@
 #pragma once
 #include "tools/floor.h"
 #include "tools/split.h"
+#include "tools/tune.h"
 
 namespace cua::tools {
 
@@ -15,6 +16,8 @@ using SplitFunction = void(const SplitRequest &request, Split &split);
 extern "C" SplitFunction cua_bench_split_cuda;
 using FloorFunction = void(const FloorRequest &request, Floor &floor);
 extern "C" FloorFunction cua_bench_floor_cuda;
+using TuneFunction = void(const TuneRequest &request, Tune &tune);
+extern "C" TuneFunction cua_bench_tune_cuda;
 
 // A function of the module, which stays open for the life of the process. `wanted_by` is the part
 // of the command line that an error names. Throws std::runtime_error.

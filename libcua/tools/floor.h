@@ -14,6 +14,7 @@ struct FloorRequest {
   int32_t device = 0;  // CUDA ordinal
   std::vector<uint32_t> lengths;
   uint32_t runs = 10;
+  std::string plans;  // file of GEMM plans; empty: timed, as an engine does
 };
 
 // A part of the pass of one prompt, alone in a captured graph; median of the runs, on the device's

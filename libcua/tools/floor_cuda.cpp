@@ -136,6 +136,9 @@ extern "C" __attribute__((visibility("default"))) void cua_bench_floor_cuda(
   const uint32_t longest = *std::max_element(request.lengths.begin(), request.lengths.end());
   DeviceModel<Counting> model(request.model, longest);
   Counting &backend = model.backend;
+  if (!request.plans.empty()) {
+    backend.plans().use(backend::cuda::read_gemm_plans(request.plans), request.plans);
+  }
   constexpr size_t kBytes = size_t{1} << 30;
   const DeviceMemory from(kBytes, "measuring the card"), to(kBytes, "measuring the card");
   backend::cuda::fill_random(from.as<bf16>(), kBytes / sizeof(bf16), 1, backend.stream());

@@ -38,6 +38,8 @@ Engine::Engine(const Library &library, const EngineOptions &options) : library_(
   o.max_batch_tokens = options.max_batch_tokens;
   o.prefix = options.prefix.data();
   o.prefix_length = options.prefix.size();
+  o.plans = options.plans.data();
+  o.plans_length = options.plans.size();
   Outcome outcome;
   outcome.check(library_.engine_create(&o, &engine_, &outcome.error));
   try {

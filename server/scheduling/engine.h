@@ -30,6 +30,7 @@ struct EngineOptions {
   uint32_t threads = 0;
   uint32_t max_batch_tokens = 0;
   std::string prefix;  // text that prompts begin with
+  std::string plans;   // file of GEMM plans; empty: none
 };
 
 struct Prompt {

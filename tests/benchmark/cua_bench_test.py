@@ -96,6 +96,8 @@ with tempfile.TemporaryDirectory() as folder:
     refuses(2, "--runs", "floor", "--model", ids_model, "--runs", "0")
     refuses(2, "needs a GPU", "floor", "--model", ids_model, "--device", "cpu")
     refuses(2, "--cuda-lib", "floor", "--model", ids_model, "--cuda-lib", library)
+    refuses(2, "--out", "tune", "--model", ids_model)
+    refuses(2, "needs a GPU", "tune", "--model", ids_model, "--out", out, "--device", "cpu")
     # The library's own words.
     refuses(1, "graph_mode 1", "forward", *target, "--model", ids_model, "--graph", "exact")
     refuses(1, "/no/such/folder", "forward", *target, "--model", "/no/such/folder")
@@ -109,7 +111,8 @@ with tempfile.TemporaryDirectory() as folder:
     refuses(1, "/no/such/out", "forward", *target, "--model", ids_model, "--tokens", "1", "--runs", "1",
             "--json", "/no/such/out")
 
-    helped = [run("--help"), run("floor", "--help"), run("forward", "--help"), run("tokenize", "--help")]
+    helped = [run("--help"), run("floor", "--help"), run("forward", "--help"), run("tokenize", "--help"),
+              run("tune", "--help")]
     check("help", all(code == 0 and out and not err for code, out, err in helped), helped)
 
 print("failed" if failures else "passed")

@@ -117,6 +117,7 @@ class Backend {
   const float *logits() const { return logits_host_.as<const float>(); }
   cudaStream_t stream() const { return stream_; }
   const GemmPlans &plans() const { return *plans_; }
+  GemmPlans &plans() { return *plans_; }
   void wait();  // for the stream; throws DEVICE_FAILED
   size_t device_bytes() const;
   const Dimensions &dimensions() const { return dimensions_; }

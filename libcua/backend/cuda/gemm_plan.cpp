@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <string>
 #include <vector>
 
@@ -84,13 +83,47 @@ GemmCandidate candidate_of(const cublasLtMatmulHeuristicResult_t &result) {
   return candidate;
 }
 
-}  // namespace
-
-uint32_t row_bucket(uint32_t rows) {
-  if (rows <= kLeastRows) return kLeastRows;
-  if (rows <= 512) return (rows + 63) / 64 * 64;
-  return std::min(std::bit_ceil(rows), kMostPlannedRows);
+std::string words(uint32_t outputs, uint32_t depth, uint32_t bucket) {
+  return std::to_string(bucket) + " rows, " + std::to_string(depth) + " inputs, " +
+         std::to_string(outputs) + " outputs";
 }
+
+// What a file says of an algorithm, attribute by attribute; false where one is refused.
+// access(attribute, value): reads or writes it, in the type that cuBLASLt has for it.
+template <class Algorithm, class Access>
+bool each_attribute(Algorithm &algorithm, const Access &access) {
+  return access(CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile, uint32_t{}) &&
+         access(CUBLASLT_ALGO_CONFIG_STAGES_ID, algorithm.stages, uint32_t{}) &&
+         access(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, algorithm.cluster, uint16_t{}) &&
+         access(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, algorithm.swizzle, uint32_t{}) &&
+         access(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, algorithm.custom, uint32_t{}) &&
+         access(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, algorithm.inner, uint16_t{});
+}
+
+GemmAlgorithm configuration_of(const cublasLtMatmulAlgo_t &algorithm) {
+  GemmAlgorithm result;
+  size_t written = 0;
+  const auto read = [&](cublasLtMatmulAlgoConfigAttributes_t what, uint32_t &to, auto value) {
+    check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, what, &value, sizeof value, &written),
+          "reading an algorithm's configuration");
+    to = static_cast<uint32_t>(value);
+    return true;
+  };
+  read(CUBLASLT_ALGO_CONFIG_ID, result.id, int32_t{});
+  each_attribute(result, read);
+  return result;
+}
+
+GemmPlanTarget this_target() {
+  int device = 0;
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&device), "finding the current device");
+  check(cudaGetDeviceProperties(&properties, device), "reading the device's properties");
+  return {properties.name, static_cast<uint32_t>(10 * properties.major + properties.minor),
+          cublasLtGetVersion()};
+}
+
+}  // namespace
 
 bool keeps_rows(const GemmCandidate &candidate, size_t workspace) {
   return candidate.supported && candidate.split_k <= 1 && candidate.reduction == 0 &&
@@ -231,16 +264,9 @@ class GemmPlans::Trial {
   Timer timer_;
 };
 
-const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
-                                     uint32_t bucket, cudaStream_t stream) {
-  const Shape shape{outputs, depth, bucket};
-  if (const auto known = plans_.find(shape); known != plans_.end()) return known->second;
-  // The least bucket's plan sets the bits that those of the others must give.
-  const GemmCandidate *const reference =
-      bucket == kLeastRows ? nullptr : &plan(w, outputs, depth, kLeastRows, stream);
-  const std::string name = "choosing an algorithm for " + std::to_string(bucket) + " rows, " +
-                           std::to_string(depth) + " inputs, " + std::to_string(outputs) +
-                           " outputs";
+std::vector<GemmCandidate> GemmPlans::rank(uint32_t outputs, uint32_t depth,
+                                           uint32_t bucket) const {
+  const std::string name = "choosing an algorithm for " + words(outputs, depth, bucket);
   const Layout w_layout(depth, outputs, depth);
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), name);
@@ -271,8 +297,81 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
   }
   (void)cublasLtMatmulPreferenceDestroy(preference);
   if (ranked.empty()) check(status, name);
+  return ranked;
+}
 
+std::optional<GemmCandidate> GemmPlans::configured(const GemmPlan &plan) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const auto write = [&](cublasLtMatmulAlgoConfigAttributes_t what, uint32_t from, auto value) {
+    value = static_cast<decltype(value)>(from);
+    return cublasLtMatmulAlgoConfigSetAttribute(&result.algo, what, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  if (cublasLtMatmulAlgoInit(handle_.get(), CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16BF,
+                             CUDA_R_16BF, CUDA_R_16BF, CUDA_R_16BF,
+                             static_cast<int>(plan.algorithm.id),
+                             &result.algo) != CUBLAS_STATUS_SUCCESS ||
+      !each_attribute(plan.algorithm, write)) {
+    return std::nullopt;
+  }
+  const Layout w(plan.k, plan.n, plan.k), x(plan.k, plan.rows, plan.k),
+      y(plan.n, plan.rows, plan.n);
+  const cublasLtMatmulAlgo_t algorithm = result.algo;  // the check leaves its own alone
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle_.get(), operation_.get(), w.get(), x.get(), y.get(), y.get(), &algorithm, &result);
+  if (status != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  result.algo = algorithm;
+  GemmCandidate candidate = candidate_of(result);
+  candidate.rows = plan.rows;
+  if (!keeps_rows(candidate, workspace_.bytes())) return std::nullopt;
+  return candidate;
+}
+
+void GemmPlans::use(const GemmPlanFile &plans, const std::string &file) {
+  require_target(plans, this_target(), file);
+  for (const GemmPlan &plan : plans.plans) {
+    const auto candidate = configured(plan);
+    if (!candidate) {
+      throw Error(CUA_INVALID_ARGUMENT,
+                  file + ": cuBLASLt does not accept the algorithm for " +
+                      words(plan.n, plan.k, plan.bucket) +
+                      "; make the file anew with cua-bench tune, or leave it out");
+    }
+    given_[{plan.n, plan.k, plan.bucket}] = *candidate;
+  }
+}
+
+GemmPlanFile GemmPlans::file() const {
+  GemmPlanFile result{this_target(), {}};
+  for (const auto &[shape, candidate] : plans_) {
+    const auto [outputs, depth, bucket] = shape;
+    result.plans.push_back(
+        {outputs, depth, bucket, candidate.rows, configuration_of(candidate.algorithm)});
+  }
+  return result;
+}
+
+const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t depth,
+                                     uint32_t bucket, cudaStream_t stream) {
+  const Shape shape{outputs, depth, bucket};
+  if (const auto known = plans_.find(shape); known != plans_.end()) return known->second;
+  // The least bucket's plan sets the bits that those of the others must give.
+  const GemmCandidate *const reference =
+      bucket == kLeastRows ? nullptr : &plan(w, outputs, depth, kLeastRows, stream);
+  std::vector<GemmCandidate> ranked = rank(outputs, depth, bucket);
+  const size_t workspace = workspace_.bytes();
   const Trial trial(*this, w, outputs, depth, bucket, stream);
+  if (const auto given = given_.find(shape); given != given_.end()) {
+    // A file's plan of the least bucket must itself give the bits of cuBLASLt's first choice.
+    const auto first = choose(ranked, workspace);
+    const GemmCandidate *const expected =
+        reference != nullptr ? reference : (first ? &ranked[*first] : nullptr);
+    if (expected != nullptr && trial.same_bits(given->second, *expected)) {
+      ++from_file_;
+      return plans_.emplace(shape, given->second).first->second;
+    }
+    passed_over_.push_back(words(outputs, depth, bucket));
+  }
   trial.time(ranked, workspace);
   std::vector<GemmCandidate> left = ranked;
   auto best = choose(left, workspace);
@@ -292,7 +391,8 @@ const GemmCandidate &GemmPlans::plan(const void *w, uint32_t outputs, uint32_t d
     best = first_choice;
   }
   if (!best) {
-    throw Error(CUA_UNSUPPORTED, name + ": none of the " + std::to_string(ranked.size()) +
+    throw Error(CUA_UNSUPPORTED, "choosing an algorithm for " + words(outputs, depth, bucket) +
+                                     ": none of the " + std::to_string(ranked.size()) +
                                      " that cuBLASLt offers sums in one piece; use another version "
                                      "of cuBLASLt");
   }

@@ -14,21 +14,13 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/gemm_plan_file.h"
+#include "backend/cuda/row_bucket.h"
 
 namespace cua::backend::cuda {
-
-// Fewer rows than this are padded: below it the bits of a row were never measured to be its own.
-inline constexpr uint32_t kLeastRows = 64;
-// Rows that x and y have room for at least: a plan may find it faster to multiply more than asked.
-inline constexpr uint32_t kRoomRows = 256;
-
-// Plans are made for no more rows than this: beyond it the same algorithms serve.
-inline constexpr uint32_t kMostPlannedRows = 2048;
-
-// Row counts that share a plan: multiples of 64 to 512, then powers of two.
-uint32_t row_bucket(uint32_t rows);
 
 // What cuBLASLt says of one candidate.
 struct GemmCandidate {
@@ -53,6 +45,13 @@ class GemmPlans {
  public:
   GemmPlans();
 
+  // Takes plans of a file in place of timing, each once its bits have been compared; others are
+  // timed as ever. Before the first run. Throws INVALID_ARGUMENT with a reason that begins with
+  // `file`: made for another card or cuBLASLt, or an algorithm that cuBLASLt does not accept.
+  void use(const GemmPlanFile &plans, const std::string &file);
+  // Every plan in use, as a file holds it.
+  GemmPlanFile file() const;
+
   // Adds to y where `add`. x and y have room for kRoomRows at least; rows beyond `rows` hold
   // anything before and after. Plans are made on first use of a bucket.
   void run(const void *x, const void *w, void *y, uint32_t rows, uint32_t outputs, uint32_t depth,
@@ -64,6 +63,11 @@ class GemmPlans {
   const std::string &dependence() const { return dependence_; }
   // How many faster ones were passed over because they did not agree.
   size_t refused() const { return refused_; }
+  size_t size() const { return plans_.size(); }
+  // How many of them are of a file, and which of the file's were passed over, in words, because
+  // they did not agree.
+  size_t from_file() const { return from_file_; }
+  const std::vector<std::string> &passed_over() const { return passed_over_; }
 
  private:
   using Shape = std::tuple<uint32_t, uint32_t, uint32_t>;  // outputs, depth, row bucket
@@ -73,6 +77,11 @@ class GemmPlans {
                             cudaStream_t stream);
 
   class Trial;
+  // What cuBLASLt offers for the bucket's rows and, as far as there is room, for more; best first
+  // for each number of rows. Throws where it offers nothing.
+  std::vector<GemmCandidate> rank(uint32_t outputs, uint32_t depth, uint32_t bucket) const;
+  // nullopt: cuBLASLt does not accept it.
+  std::optional<GemmCandidate> configured(const GemmPlan &plan) const;
   // false where cuBLASLt refuses.
   bool multiply(const GemmCandidate &candidate, const void *x, const void *w, void *y,
                 uint32_t rows, uint32_t outputs, uint32_t depth, uint32_t x_stride,
@@ -87,9 +96,11 @@ class GemmPlans {
   std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
   std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> operation_;
   std::map<Shape, GemmCandidate> plans_;
+  std::map<Shape, GemmCandidate> given_;  // by a file
   DeviceMemory workspace_;
   std::string dependence_;
-  size_t refused_ = 0;
+  size_t refused_ = 0, from_file_ = 0;
+  std::vector<std::string> passed_over_;
 };
 
 }  // namespace cua::backend::cuda

@@ -19,7 +19,8 @@ constexpr const char *kVariables[] = {
     "CUA_S1_MODEL",    "CUA_S1_HOST",  "CUA_S1_PORT",
     "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH", "CUA_S1_EXIT_ON_DEVICE_FAILURE",
     "CUA_S1_CONFIG",   "CUA_S1_BATCH", "CUA_S1_DEVICES",
-    "CUA_S1_DEVICE",   "CUA_S1_NO_UI", "CUA_S1_DEMO"};
+    "CUA_S1_DEVICE",   "CUA_S1_NO_UI", "CUA_S1_DEMO",
+    "CUA_S1_PLANS"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -99,20 +100,24 @@ TEST_CASE("defaults") {
 
 TEST_CASE("every flag, and every variable") {
   const Options flags = parse({"--model=m", "--host", "::1", "--port", "0", "--cuda-lib", "l",
-                               "--graph", "1", "--device", "3", "--threads", "5"});
+                               "--graph", "1", "--device", "3", "--threads", "5", "--plans", "p"});
   CHECK(flags.addresses.front().host == "::1");
   CHECK(flags.addresses.front().port == 0);
   CHECK(flags.cuda_lib == "l");
   CHECK(flags.graph_mode == 1);
   CHECK(flags.devices[0].ordinal == 3);
   CHECK(flags.threads == 5);
+  CHECK(flags.plans == "p");
+  CHECK(refusal({"--model", "m", "--plans="}).find("--plans") != std::string::npos);
   CHECK(parse({"--model", "m", "--device", "cpu"}).devices[0].is_cpu);
   CHECK(parse({"--model", "m", "--graph", "bucket"}).graph_mode == 2);
   const Options variables = parse({}, {{"CUA_S1_MODEL", "m"},
                                        {"CUA_S1_HOST", "h"},
                                        {"CUA_S1_PORT", "65535"},
                                        {"CUA_S1_CUDA_LIB", "l"},
-                                       {"CUA_S1_GRAPH", "1"}});
+                                       {"CUA_S1_GRAPH", "1"},
+                                       {"CUA_S1_PLANS", "p"}});
+  CHECK(variables.plans == "p");
   CHECK(variables.model == "m");
   CHECK(variables.addresses.front().host == "h");
   CHECK(variables.addresses.front().port == 65535);
