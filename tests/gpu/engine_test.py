@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA library through its ABI: one set of bits whatever the way, and memory that stays flat.
 
-usage: engine_test.py --lib FILE --model DIR [--cpu-lib FILE]
+usage: engine_test.py --lib FILE --model DIR --plans FILE
+                      FILE: of cua-bench tune, for this card and model
 """
 import argparse
+import os
 import random
+import re
 import sys
+import tempfile
 import threading
 import time
 
@@ -256,13 +260,64 @@ def refusals(lib, model):
     check("fp8", code(precision=1)[0] == 8)
 
 
+def plans(lib, model, path):
+    """The bits of timed plans, whatever a file says; and each refusal."""
+    with open(path, encoding="ascii") as file:
+        text = file.read()
+    lines = text.split("\n")
+    first = next(i for i, line in enumerate(lines) if line.startswith("plan "))
+
+    def changed(pattern, to):
+        found = re.subn(pattern, to, text, count=1, flags=re.M)
+        assert found[1] == 1, pattern
+        return found[0]
+
+    with tempfile.TemporaryDirectory() as folder, Engine(lib, model) as timed:
+        other = os.path.join(folder, "plans")
+        if not timed.describe()["batch_invariant"]:
+            print("plans: SKIPPED, the matrix products of this card depend on the number of rows")
+            return
+        vocabulary = timed.describe()["vocabulary"]
+        prompts = [ids_of(n, vocabulary, n) for n in (1, 64, 65, 218, 512, 700, 3000)]
+        expected = [bits(timed.score([ids])[0]) for ids in prompts]
+        half = "\n".join(lines[:first] + lines[first::2]).rstrip("\n") + "\n"
+        none = "\n".join(lines[:first]) + "\n"
+        for name, content in (("whole", text), ("half", half), ("none", none)):
+            with open(other, "w", encoding="ascii") as file:
+                file.write(content)
+            with Engine(lib, model, plans=other) as engine:
+                check(f"plans {name}: invariant", engine.describe()["batch_invariant"])
+                check(f"plans {name}: bits", [bits(engine.score([ids])[0]) for ids in prompts] == expected)
+        for name, content, needle in (
+                ("format", changed("plans/1", "plans/2"), "plans/2"), ("card", changed("^gpu .*", "gpu Another"), "Another"),
+                ("capability", changed("^capability .*", "capability 10"), "capability"),
+                ("version", changed("^cublaslt .*", "cublaslt 1"), "cuBLASLt 1"), ("cut", text[:-5], "cut"),
+                ("algorithm", changed("algorithm=[0-9]+", "algorithm=2147483647"), "does not accept"),
+                ("tile", changed("tile=[0-9]+", "tile=4294967295"), "does not accept")):
+            with open(other, "w", encoding="ascii") as file:
+                file.write(content)
+            try:
+                Engine(lib, model, plans=other).close()
+                check(f"plans: {name} is refused", False)
+            except LibraryError as error:
+                check(f"plans: {name}", error.code == 1 and needle in str(error) and other in str(error), error)
+        try:
+            Engine(lib, model, plans=folder).close()
+            check("plans: a folder is refused", False)
+        except LibraryError as error:
+            check("plans: a folder", error.code == 1, error)
+        check("the other engine works", [bits(timed.score([ids])[0]) for ids in prompts] == expected)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lib", required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--plans", required=True)
     options = parser.parse_args()
     for test in (refusals, graphs, buckets, company, threads, flat_memory, beside_other_threads):
         test(options.lib, options.model)
+    plans(options.lib, options.model, options.plans)
     print(f"{checks - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
 

@@ -46,8 +46,9 @@ class Engine:
         self.error = Error(struct_size=ctypes.sizeof(Error))
         folder = str(model).encode()
         prefix = options.pop("prefix", "").encode()
+        plans = str(options.pop("plans", "")).encode()
         o = Options(struct_size=ctypes.sizeof(Options), model_dir=folder, model_dir_length=len(folder),
-                    prefix=prefix, prefix_length=len(prefix), **options)
+                    prefix=prefix, prefix_length=len(prefix), plans=plans, plans_length=len(plans), **options)
         self.engine = ctypes.c_void_p()
         self._check(self.lib.cua_engine_create(ctypes.byref(o), ctypes.byref(self.engine), ctypes.byref(self.error)))
 

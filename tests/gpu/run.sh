@@ -43,7 +43,8 @@ cmake -E chdir "$work" cmake -E tar xf "$root/tests/data/golden.tar.xz"
 step operations "$build/tests/operations_test"
 step forward "$build/tests/cuda_forward_test"
 step golden "$build/tests/golden_gpu_test" "$work"
-step engine python3 "$root/tests/gpu/engine_test.py" --lib "$lib" --model "$work/wide"
+step tune-wide "$bin/cua-bench" tune --model "$work/wide" --out "$work/plans-wide"
+step engine python3 "$root/tests/gpu/engine_test.py" --lib "$lib" --model "$work/wide" --plans "$work/plans-wide"
 step faults python3 "$root/tests/gpu/fault_test.py" --lib "$lib" --model "$work/wide" \
   --shim "$build/tests/libcua_fault_shim.so"
 step clients python3 -B "$root/tests/abi/examples.py" --library "$lib" --model "$work/wide" \
@@ -73,6 +74,7 @@ for graph in off exact bucket; do
     --tokens 64,153,218,512,1024,2048,4096,8192,16384 $split
   cat "$out/bench-$graph.log"
 done
+step tune "$bin/cua-bench" tune --model "$work/4b" --out "$out/plans"
 rm -f "$out/floor.json"
 step floor "$bin/cua-bench" floor --model "$work/4b" --json "$out/floor.json" \
   --tokens 64,153,218,512,1024,2048,4096,8192,16384

@@ -311,7 +311,8 @@ std::optional<GemmCandidate> GemmPlans::configured(const GemmPlan &plan) const {
                              CUDA_R_16BF, CUDA_R_16BF, CUDA_R_16BF,
                              static_cast<int>(plan.algorithm.id),
                              &result.algo) != CUBLAS_STATUS_SUCCESS ||
-      !each_attribute(plan.algorithm, write)) {
+      !each_attribute(plan.algorithm, write) ||
+      configuration_of(result.algo) != plan.algorithm) {  // a value that has no room
     return std::nullopt;
   }
   const Layout w(plan.k, plan.n, plan.k), x(plan.k, plan.rows, plan.k),
