@@ -125,7 +125,8 @@ std::optional<std::string> Scheduler::device_failure() const {
 // The tokens of a pass.
 uint64_t Scheduler::limit(const Engine &engine) const {
   const uint64_t most = engine.max_batch_tokens();
-  return options_.max_batch_tokens == 0 ? most : std::min<uint64_t>(most, options_.max_batch_tokens);
+  return options_.max_batch_tokens == 0 ? most
+                                        : std::min<uint64_t>(most, options_.max_batch_tokens);
 }
 
 // A prompt of each job in turn, until the pass is full. The mutex is held.
@@ -198,8 +199,8 @@ Timing Scheduler::timing(const Pending &pending) {
   return {seconds(pending.began - pending.arrived), seconds(now - pending.began)};
 }
 
-// Hands out what a pass gave. False: its engine is lost, and takes no more work from the others; the
-// last one stays, to fail what comes at once.
+// Hands out what a pass gave. False: its engine is lost, and takes no more work from the others;
+// the last one stays, to fail what comes at once.
 bool Scheduler::settle(std::vector<Item> &items, double seconds) {
   std::vector<std::shared_ptr<Pending>> finished;
   const auto lost = std::find_if(items.begin(), items.end(), [](const Item &item) {
