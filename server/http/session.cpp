@@ -284,12 +284,14 @@ void Session::watch(const std::shared_ptr<Waiter> &waiter) {
   waiter->watched = true;
   const auto seen = [this, waiter](const boost::system::error_code &error) {
     if (error || !waiter->watched) return;  // answered, or the session is at its end
-    char byte;
-    const ssize_t n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    // What has come is the next request of a pipeline, and its sender is there.
-    if (n > 0) return;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-      watch(waiter);  // it was nothing
+    // What has come is the next request of a pipeline, kept for its turn: its sender may yet leave.
+    const size_t room = kMostBufferBytes - buffer_.size();
+    if (room == 0) return;
+    const ssize_t n =
+        ::recv(stream_.socket().native_handle(), buffer_.prepare(room).data(), room, MSG_DONTWAIT);
+    if (n > 0) buffer_.commit(static_cast<size_t>(n));
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) {
+      watch(waiter);
     } else {
       waiter->has_gone();
     }
