@@ -166,11 +166,22 @@ class Worker {
     }
     if (loader_.joinable()) loader_.join();
     log(Level::info, "stopped");
+    return status();
+  }
+
+ private:
+  // Of the process, however it ends.
+  Exit status() const {
     if (failure_ != kStopped) return failure_;
     return scheduler_ && scheduler_->device_failure() ? kDevice : kStopped;
   }
 
- private:
+  // Ends at once, though not all is answered.
+  [[noreturn]] void leave(int status) {
+    listener_.remove_files();
+    ::_exit(status);
+  }
+
   void loaded(Engines engines) {
     loader_.join();
     if (engines.failure != kStopped) {
@@ -209,12 +220,12 @@ class Worker {
       if (error) return;
       log(Level::info, "signal " + std::to_string(number) +
                            ": finishing what was accepted; a second signal stops at once");
-      signals_.async_wait([](const boost::system::error_code &again, int second) {
-        if (!again) ::_exit(128 + second);
+      signals_.async_wait([this](const boost::system::error_code &again, int second) {
+        if (!again) leave(128 + second);
       });
       if (!scheduler_) {  // nothing was accepted, and loading cannot be interrupted
         log(Level::info, "stopped while loading");
-        ::_exit(kStopped);
+        leave(kStopped);
       }
       drain(options_.drain_delay);
     });
@@ -241,7 +252,7 @@ class Worker {
       deadline_.async_wait([this](const boost::system::error_code &error) {
         if (error) return;
         log(Level::warning, "--shutdown-timeout is over, and not all is answered: stopping");
-        ::_exit(failure_);
+        leave(status());
       });
     }
     watchdog_.cancel();

@@ -174,6 +174,18 @@ http::Address address_of(const std::string &source, const std::string &text) {
   return {host, number<uint16_t>(source, text.substr(colon + 1), 0, 65535), {}};
 }
 
+// A key without the blanks and line ends around it, which no header carries; empty: there is none.
+std::string key_of(const std::string &source, const std::string &text) {
+  constexpr const char *kAround = " \t\r\n";
+  const size_t first = text.find_first_not_of(kAround);
+  if (first == text.npos) return {};
+  std::string key = text.substr(first, text.find_last_not_of(kAround) + 1 - first);
+  if (std::any_of(key.begin(), key.end(), [](char c) { return c < ' ' || c > '~'; })) {
+    throw UsageError(source + " holds a key that no client can send: visible ASCII is needed");
+  }
+  return key;
+}
+
 bool flag_of(const std::string &source, const std::string &text) {
   if (text == "0" || text == "1") return text == "1";
   throw UsageError(source + " is \"" + text + "\"; 0 or 1 is needed");
@@ -287,6 +299,7 @@ Options parse_options(int argc, const char *const *argv) {
     } catch (const po::error &error) {
       throw UsageError(file_name + ": " + error.what());
     }
+    if (stream.bad()) throw UsageError("--config " + file_name + " cannot be read");
   }
 
   Settings settings(given, file, file_name);
@@ -390,16 +403,21 @@ Options parse_options(int argc, const char *const *argv) {
   if (const auto file = settings.find("api-key-file")) {
     std::ifstream stream(*file);
     if (!stream) throw UsageError(settings.source() + ": " + *file + " cannot be read");
-    for (std::string key; std::getline(stream, key);) {
-      while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
-      if (!key.empty() && key.front() != '#') options.api_keys.push_back(key);
+    for (std::string line; std::getline(stream, line);) {
+      if (!line.empty() && line.front() == '#') continue;
+      const std::string key = key_of(settings.source() + ": " + *file, line);
+      if (!key.empty()) options.api_keys.push_back(key);
     }
+    if (stream.bad()) throw UsageError(settings.source() + ": " + *file + " cannot be read");
     if (options.api_keys.empty()) {
       throw UsageError(settings.source() + ": " + *file + " holds no key");
     }
   }
   if (const char *const key = std::getenv("CUA_S1_API_KEY"); key != nullptr && *key != '\0') {
-    options.api_keys.emplace_back(key);
+    options.api_keys.push_back(key_of("CUA_S1_API_KEY", key));
+    if (options.api_keys.back().empty()) {
+      throw UsageError("CUA_S1_API_KEY holds blanks alone; a key is needed");
+    }
   }
   if (const auto format = settings.find("log-format")) {
     if (*format != "text" && *format != "json") {
