@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cua-server: answers POST /v1/systemone with the decisions of libcua.
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -288,6 +290,20 @@ class Worker {
   Exit failure_ = kStopped;
 };
 
+// A connection takes a descriptor: as many as the hard limit allows, where the soft one is too low.
+void allow_descriptors(size_t connections) {
+  constexpr rlim_t kOthers = 256;  // engines, files, sockets that listen
+  const rlim_t wanted = connections + kOthers;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    log(Level::warning, "the limit of open files, " + std::to_string(limit.rlim_cur) +
+                            ", is less than --max-connections needs, " + std::to_string(wanted) +
+                            ": raise it (ulimit -Hn, LimitNOFILE=)");
+  }
+}
+
 int serve(Options options) {
   if (options.model.empty()) options.model = find_demonstration().string();
   const std::filesystem::path path = options.cuda_lib.empty()
@@ -296,6 +312,7 @@ int serve(Options options) {
   const Library library(path);
   log(Level::info, "library " + path.string() + " " + library.build_info());
   if (options.check) return check(library, options);
+  allow_descriptors(options.max_connections);
   return Worker(library, options).serve();
 }
 

@@ -33,6 +33,8 @@ void remove_stale(asio::io_context &context, const std::string &path) {
   if (::lstat(path.c_str(), &about) != 0 || !S_ISSOCK(about.st_mode)) return;
   Local::socket probe(context);
   boost::system::error_code error;
+  probe.open(Local(), error);
+  probe.non_blocking(true, error);  // a listener without room would make it wait
   probe.connect(Local::endpoint(path), error);
   if (error == asio::error::connection_refused) ::unlink(path.c_str());
 }

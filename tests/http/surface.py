@@ -148,6 +148,16 @@ def local(server, fake, folder):
     wait_for(lambda: os.path.exists(path), "the socket")
     loading.send_signal(signal.SIGTERM)
     check("nor does one while loading", loading.wait(PATIENCE) == 0 and not os.path.exists(path))
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        other.bind(path)
+        other.listen(0)
+        for waits in (first, second):  # as many as it has room for
+            waits.setblocking(False)
+            waits.connect_ex(path)
+        done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
+                              text=True, timeout=PATIENCE, check=False, env=clean_environment())
+        check("one whose owner has no room is not taken", done.returncode == 5 and stat.S_ISSOCK(os.stat(path).st_mode), done)
+    os.unlink(path)
     with open(path, "w", encoding="utf-8") as file:
         file.write("mine")
     done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,

@@ -8,6 +8,7 @@ usage: waiting.py --server FILE --fake FILE
 import argparse
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -382,6 +383,19 @@ def several(server, fake):
         for client in clients:
             client.close()
         wait_for(lambda: worker.exchange(get("/health")).status == 200, "room")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        worker = Worker(server, fake, "x").__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        clients = [socket.create_connection((worker.host, worker.port)) for _ in range(100)]
+        check("more connections than the soft limit of open files", worker.exchange(get("/health")).status == 200)
+        for client in clients:
+            client.close()
+    finally:
+        worker.__exit__(None, None, None)
 
 
 def main():
