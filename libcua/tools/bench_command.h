@@ -13,6 +13,7 @@ struct SplitRequest;
 boost::json::value bench_split(const BenchFlags &flags, const SplitRequest &request);
 
 // The subcommands of cua-bench. argv[0] is the command's own name.
+void bench_floor(int argc, const char *const *argv);
 void bench_forward(int argc, const char *const *argv);
 void bench_tokenize(int argc, const char *const *argv);
 

@@ -50,4 +50,32 @@ bool parse_bench_flags(int argc, const char *const *argv, po::options_descriptio
   return true;
 }
 
+std::vector<uint32_t> parse_lengths(const std::string &tokens) {
+  std::vector<uint32_t> lengths;
+  for (const char *at = tokens.data(), *end = at + tokens.size();; ++at) {
+    uint32_t length = 0;
+    const auto [next, error] = std::from_chars(at, end, length);
+    if (error != std::errc{} || length == 0 || (next != end && *next != ',')) {
+      throw UsageError("--tokens is \"" + tokens +
+                       "\"; lengths of at least 1 with commas between them are needed");
+    }
+    lengths.push_back(length);
+    at = next;
+    if (at == end) return lengths;
+  }
+}
+
+void require_within(const char *name, uint32_t value, uint32_t least, uint32_t most) {
+  if (value >= least && value <= most) return;
+  throw UsageError(std::string(name) + " is " + std::to_string(value) + "; " +
+                   std::to_string(least) + " to " + std::to_string(most) + " are allowed");
+}
+
+void require_gpu(const BenchFlags &flags, const std::string &command) {
+  if (flags.is_cpu()) throw UsageError("--device is cpu; " + command + " needs a GPU");
+  if (!flags.cuda_lib.empty()) {
+    throw UsageError("--cuda-lib: " + command + " looks inside the CUDA backend of its own build");
+  }
+}
+
 }  // namespace cua::tools

@@ -5,6 +5,7 @@
 #include <boost/program_options/options_description.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tools/usage_error.h"
 
@@ -25,5 +26,13 @@ struct BenchFlags {
 // UsageError for what cannot be used.
 bool parse_bench_flags(int argc, const char *const *argv,
                        boost::program_options::options_description own, BenchFlags &flags);
+
+// Prompt lengths as in 64,218. Throws UsageError.
+std::vector<uint32_t> parse_lengths(const std::string &tokens);
+// Throws UsageError that names the flag.
+void require_within(const char *name, uint32_t value, uint32_t least, uint32_t most);
+// For commands that work through the module of the CUDA backend. Throws UsageError for flags that
+// mean anything else.
+void require_gpu(const BenchFlags &flags, const std::string &command);
 
 }  // namespace cua::tools

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <random>
@@ -41,31 +40,16 @@ bool parse(int argc, const char *const *argv, Options &options) {
       "then every operation on its own, with what it achieves")(
       "seed", po::value(&options.seed)->value_name("N"), "of the random ids; 1");
   if (!parse_bench_flags(argc, argv, own, options.flags)) return false;
-  for (const char *at = options.tokens.data(), *end = at + options.tokens.size();; ++at) {
-    uint32_t length = 0;
-    const auto [next, error] = std::from_chars(at, end, length);
-    if (error != std::errc{} || length == 0 || (next != end && *next != ',')) {
-      throw UsageError("--tokens is \"" + options.tokens +
-                       "\"; lengths of at least 1 with commas between them are needed");
-    }
-    options.lengths.push_back(length);
-    at = next;
-    if (at == end) break;
-  }
+  options.lengths = parse_lengths(options.tokens);
   static constexpr const char *kModes[] = {"off", "exact", "bucket"};
   const auto *const mode = std::find(std::begin(kModes), std::end(kModes), options.graph);
   if (mode == std::end(kModes)) {
     throw UsageError("--graph is \"" + options.graph + "\"; off, exact or bucket is needed");
   }
   options.graph_mode = static_cast<uint32_t>(mode - kModes);
-  const auto within = [](const char *name, uint32_t value, uint32_t least, uint32_t most) {
-    if (value >= least && value <= most) return;
-    throw UsageError(std::string(name) + " is " + std::to_string(value) + "; " +
-                     std::to_string(least) + " to " + std::to_string(most) + " are allowed");
-  };
-  within("--batch", options.batch, 1, 4096);
-  within("--runs", options.runs, 1, 1000000);
-  within("--warm-ups", options.warm_ups, 1, 1000000);
+  require_within("--batch", options.batch, 1, 4096);
+  require_within("--runs", options.runs, 1, 1000000);
+  require_within("--warm-ups", options.warm_ups, 1, 1000000);
   return true;
 }
 

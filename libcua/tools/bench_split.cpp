@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
-
 #include <boost/json.hpp>
 #include <cstdio>
-#include <filesystem>
-#include <stdexcept>
 
 #include "tools/bench_command.h"
 #include "tools/bench_flags.h"
-#include "tools/split.h"
+#include "tools/cuda_module.h"
 
 namespace cua::tools {
 namespace {
 
-// The module stays open for the life of the process.
 Split split_cuda(const SplitRequest &request) {
-  const std::filesystem::path module =
-      std::filesystem::canonical("/proc/self/exe").parent_path() / kSplitModule;
-  void *const handle = ::dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    throw std::runtime_error(
-        "--split needs the CUDA backend's module: " + std::string(::dlerror()) +
-        "; build where nvcc is found, or use --device cpu");
-  }
-  auto *const function = reinterpret_cast<SplitFunction *>(::dlsym(handle, "cua_bench_split_cuda"));
-  if (function == nullptr) throw std::runtime_error(module.string() + " is of another build");
   Split split;
-  function(request, split);
+  module_function<SplitFunction>("cua_bench_split_cuda", "--split")(request, split);
   return split;
 }
 

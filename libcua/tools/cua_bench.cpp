@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cua-bench: times the library as any client has it, through abi/cua.h. One file a subcommand.
+// cua-bench: times the library, as any client has it or from the inside. One file a subcommand.
 #include <exception>
 #include <iostream>
 #include <string>
@@ -11,6 +11,7 @@ namespace {
 constexpr char kUsage[] =
     "usage: cua-bench COMMAND [options]\n"
     "\n"
+    "  floor      what a GPU needs for a pass's matrix products and attention alone\n"
     "  forward    time of a forward pass by prompt length, on random token ids\n"
     "  tokenize   speed of tokenisation\n"
     "\n"
@@ -26,7 +27,9 @@ int main(int argc, char **argv) {
     return 0;
   }
   try {
-    if (command == "forward") {
+    if (command == "floor") {
+      cua::tools::bench_floor(argc - 1, argv + 1);
+    } else if (command == "forward") {
       cua::tools::bench_forward(argc - 1, argv + 1);
     } else if (command == "tokenize") {
       cua::tools::bench_tokenize(argc - 1, argv + 1);

@@ -41,9 +41,4 @@ struct Split {
 
 Split split_cpu(const SplitRequest &request);
 
-// What the module of the CUDA backend exports, by this name.
-inline constexpr char kSplitModule[] = "libcua_bench_cuda.so";
-using SplitFunction = void(const SplitRequest &request, Split &split);
-extern "C" SplitFunction cua_bench_split_cuda;
-
 }  // namespace cua::tools

@@ -91,6 +91,11 @@ with tempfile.TemporaryDirectory() as folder:
     refuses(2, "--device", "forward", "--model", ids_model, "--device", "gpu")
     refuses(2, "--runs", "forward", "--model", ids_model, "--runs", "0")
     refuses(2, "--batch", "forward", "--model", ids_model, "--batch", "0")
+    for tokens in ("", "0", "64,"):
+        refuses(2, "--tokens", "floor", "--model", ids_model, "--tokens=" + tokens)
+    refuses(2, "--runs", "floor", "--model", ids_model, "--runs", "0")
+    refuses(2, "needs a GPU", "floor", "--model", ids_model, "--device", "cpu")
+    refuses(2, "--cuda-lib", "floor", "--model", ids_model, "--cuda-lib", library)
     # The library's own words.
     refuses(1, "graph_mode 1", "forward", *target, "--model", ids_model, "--graph", "exact")
     refuses(1, "/no/such/folder", "forward", *target, "--model", "/no/such/folder")
@@ -104,7 +109,7 @@ with tempfile.TemporaryDirectory() as folder:
     refuses(1, "/no/such/out", "forward", *target, "--model", ids_model, "--tokens", "1", "--runs", "1",
             "--json", "/no/such/out")
 
-    helped = [run("--help"), run("forward", "--help"), run("tokenize", "--help")]
+    helped = [run("--help"), run("floor", "--help"), run("forward", "--help"), run("tokenize", "--help")]
     check("help", all(code == 0 and out and not err for code, out, err in helped), helped)
 
 print("failed" if failures else "passed")

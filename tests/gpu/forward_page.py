@@ -2,12 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the page of the CUDA library's forward pass from what cua-bench measured.
 
-usage: forward_page.py --off FILE --exact FILE --bucket FILE
+usage: forward_page.py --off FILE --exact FILE --bucket FILE [--floor FILE]
                        --driver TEXT --out FILE
+
+The floor is a section of its own, and is left out where its file is not there.
 """
 import argparse
 import datetime
 import json
+import os
+
+
+def floor_section(floor, exact):
+    """What the parts that no code around them can take away need, beside the pass of the same run."""
+    medians = {one["tokens"]: one["median_s"] for one in exact["results"]}
+    lines = ["## The floor", "",
+             f"Of the same run, by `cua-bench floor`; milliseconds, median of {floor['runs']} replays on the device's clock, caches cold. "
+             "Products: every matrix product of a pass, one after the other, with the weights of its layer and the plans that "
+             "the engine times. Attention: our own kernel, in the layers that have it. Weights: those of the products read once at "
+             f"{floor['read_bytes_per_s'] * 1e-9:.0f} GB/s, the most that reading gives on this card (copies read and write "
+             f"{floor['copy_bytes_per_s'] * 1e-9:.0f} GB/s). Pass: the replay above.", "",
+             "| tokens | weights | products | TFLOP/s | attention | TFLOP/s | products and attention | pass | pass over both |",
+             "|" + "---|" * 9]
+    for one in floor["passes"]:
+        products, attention = one["products"], one["attention"]
+        both, median = products["seconds"] + attention["seconds"], medians[one["tokens"]]
+        rates = [part["flops"] / part["seconds"] * 1e-12 if part["seconds"] > 0 else 0 for part in (products, attention)]
+        lines.append(f"| {one['tokens']} | {1e3 * one['weights_bytes'] / floor['read_bytes_per_s']:.2f} | {1e3 * products['seconds']:.2f} | "
+                     f"{rates[0]:.0f} | {1e3 * attention['seconds']:.2f} | {rates[1]:.0f} | {1e3 * both:.2f} | {1e3 * median:.2f} | "
+                     f"{median / both:.2f} |")
+    return [*lines, ""]
 
 
 def split_section(split):
@@ -35,6 +59,7 @@ def main():
     parser.add_argument("--off", required=True)
     parser.add_argument("--exact", required=True)
     parser.add_argument("--bucket", required=True)
+    parser.add_argument("--floor")
     parser.add_argument("--driver", default="unknown")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
@@ -66,7 +91,11 @@ def main():
         f"Loading 8.4 GB from the page cache, choosing GEMM plans included: "
         f"{runs['off']['load_s']:.2f} s, with bucket graphs {runs['bucket']['load_s']:.2f} s; "
         f"{runs['off']['own_bytes'] * 1e-9:.2f} GB of host memory beside the mapped weights.", "",
-        "```", "sh tests/gpu/run.sh", "```", "", *split_section(exact["split"])]
+        "```", "sh tests/gpu/run.sh", "```", ""]
+    if options.floor and os.path.exists(options.floor):
+        with open(options.floor, encoding="utf-8") as file:
+            text += floor_section(json.load(file), exact)
+    text += split_section(exact["split"])
     with open(options.out, "w", encoding="utf-8") as page:
         page.write("\n".join(text))
 

@@ -73,9 +73,14 @@ for graph in off exact bucket; do
     --tokens 64,153,218,512,1024,2048,4096,8192,16384 $split
   cat "$out/bench-$graph.log"
 done
+rm -f "$out/floor.json"
+step floor "$bin/cua-bench" floor --model "$work/4b" --json "$out/floor.json" \
+  --tokens 64,153,218,512,1024,2048,4096,8192,16384
+cat "$out/floor.log"
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader)
 step page python3 "$root/tests/gpu/forward_page.py" --off "$out/forward-off.json" \
-  --exact "$out/forward-exact.json" --bucket "$out/forward-bucket.json" --driver "$driver" --out "$out/cuda_forward.md"
+  --exact "$out/forward-exact.json" --bucket "$out/forward-bucket.json" --floor "$out/floor.json" \
+  --driver "$driver" --out "$out/cuda_forward.md"
 echo
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 cat "$table"
