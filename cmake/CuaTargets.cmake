@@ -31,6 +31,9 @@ if(CUA_FUZZ)
   # clang 14 cannot compile coroutines with the check of function types.
   add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize=function)
 endif()
+# What libcua's libdir is from the folder of the programs, once both are installed.
+include(GNUInstallDirs)
+file(RELATIVE_PATH CUA_RELATIVE_LIBDIR ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cua-server: answers POST /v1/systemone with the decisions of libcua.
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -167,11 +169,22 @@ class Worker {
     }
     if (loader_.joinable()) loader_.join();
     log(Level::info, "stopped");
+    return status();
+  }
+
+ private:
+  // Of the process, however it ends.
+  Exit status() const {
     if (failure_ != kStopped) return failure_;
     return scheduler_ && scheduler_->device_failure() ? kDevice : kStopped;
   }
 
- private:
+  // Ends at once, though not all is answered.
+  [[noreturn]] void leave(int status) {
+    listener_.remove_files();
+    ::_exit(status);
+  }
+
   void loaded(Engines engines) {
     loader_.join();
     if (engines.failure != kStopped) {
@@ -210,12 +223,12 @@ class Worker {
       if (error) return;
       log(Level::info, "signal " + std::to_string(number) +
                            ": finishing what was accepted; a second signal stops at once");
-      signals_.async_wait([](const boost::system::error_code &again, int second) {
-        if (!again) ::_exit(128 + second);
+      signals_.async_wait([this](const boost::system::error_code &again, int second) {
+        if (!again) leave(128 + second);
       });
       if (!scheduler_) {  // nothing was accepted, and loading cannot be interrupted
         log(Level::info, "stopped while loading");
-        ::_exit(kStopped);
+        leave(kStopped);
       }
       drain(options_.drain_delay);
     });
@@ -242,7 +255,7 @@ class Worker {
       deadline_.async_wait([this](const boost::system::error_code &error) {
         if (error) return;
         log(Level::warning, "--shutdown-timeout is over, and not all is answered: stopping");
-        ::_exit(failure_);
+        leave(status());
       });
     }
     watchdog_.cancel();
@@ -278,6 +291,20 @@ class Worker {
   Exit failure_ = kStopped;
 };
 
+// A connection takes a descriptor: as many as the hard limit allows, where the soft one is too low.
+void allow_descriptors(size_t connections) {
+  constexpr rlim_t kOthers = 256;  // engines, files, sockets that listen
+  const rlim_t wanted = connections + kOthers;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    log(Level::warning, "the limit of open files, " + std::to_string(limit.rlim_cur) +
+                            ", is less than --max-connections needs, " + std::to_string(wanted) +
+                            ": raise it (ulimit -Hn, LimitNOFILE=)");
+  }
+}
+
 int serve(Options options) {
   if (options.model.empty()) options.model = find_demonstration().string();
   const std::filesystem::path path = options.cuda_lib.empty()
@@ -286,6 +313,7 @@ int serve(Options options) {
   const Library library(path);
   log(Level::info, "library " + path.string() + " " + library.build_info());
   if (options.check) return check(library, options);
+  allow_descriptors(options.max_connections);
   return Worker(library, options).serve();
 }
 

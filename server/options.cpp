@@ -176,6 +176,18 @@ http::Address address_of(const std::string &source, const std::string &text) {
   return {host, number<uint16_t>(source, text.substr(colon + 1), 0, 65535), {}};
 }
 
+// A key without the blanks and line ends around it, which no header carries; empty: there is none.
+std::string key_of(const std::string &source, const std::string &text) {
+  constexpr const char *kAround = " \t\r\n";
+  const size_t first = text.find_first_not_of(kAround);
+  if (first == text.npos) return {};
+  std::string key = text.substr(first, text.find_last_not_of(kAround) + 1 - first);
+  if (std::any_of(key.begin(), key.end(), [](char c) { return c < ' ' || c > '~'; })) {
+    throw UsageError(source + " holds a key that no client can send: visible ASCII is needed");
+  }
+  return key;
+}
+
 bool flag_of(const std::string &source, const std::string &text) {
   if (text == "0" || text == "1") return text == "1";
   throw UsageError(source + " is \"" + text + "\"; 0 or 1 is needed");
@@ -192,21 +204,25 @@ class Settings {
   std::optional<std::string> find(const std::string &flag, bool takes_value = true) {
     if (given_.count(flag) != 0) {
       source_ = "--" + flag;
+      rank_ = 2;
       return takes_value ? text_of(given_[flag]) : "1";
     }
     const std::string variable = variable_of(flag);
     const char *const text = std::getenv(variable.c_str());
     if (text != nullptr && *text != '\0') {
       source_ = variable;
+      rank_ = 1;
       return text;
     }
     if (file_.count(flag) != 0) {
       source_ = flag + " in " + file_name_;
+      rank_ = 0;
       return text_of(file_[flag]);
     }
     return std::nullopt;
   }
   const std::string &source() const { return source_; }
+  int rank() const { return rank_; }  // of that source: the higher wins
   // A setting of several values; empty where there is none.
   std::vector<std::string> find_all(const std::string &flag) {
     std::vector<std::string> all;
@@ -231,6 +247,7 @@ class Settings {
 
   const po::variables_map &given_, &file_;
   std::string file_name_, source_;
+  int rank_ = 0;
 };
 
 }  // namespace
@@ -241,12 +258,12 @@ std::string usage() {
   std::ostringstream flags;
   flags << description();
   text += flags.str() +
-          "\nEvery option but the last three has a variable, CUA_S1_ and its name in capitals:";
+          "\nEvery option but the last two has a variable, CUA_S1_ and its name in capitals:";
   const auto add = [&](const Setting &setting) { text += "\n  " + variable_of(setting.flag); };
   for (const Setting &setting : kSettings) add(setting);
   for (const Setting &setting : kSwitches) add(setting);
   return text +
-         "\n  CUA_S1_API_KEY (a key beside those of --api-key-file)"
+         "\n  CUA_S1_CONFIG\n  CUA_S1_API_KEY (a key beside those of --api-key-file)"
          "\nA flag wins over its variable, a variable over --config.\n"
          "\nExit status: 0 stopped by a signal, 2 usage, 3 library refused, 4 model or device "
          "refused,\n5 cannot listen, 6 device failed.\n";
@@ -284,18 +301,22 @@ Options parse_options(int argc, const char *const *argv) {
     } catch (const po::error &error) {
       throw UsageError(file_name + ": " + error.what());
     }
+    if (stream.bad()) throw UsageError("--config " + file_name + " cannot be read");
   }
 
   Settings settings(given, file, file_name);
-  bool demo = false;
-  if (const auto wanted = settings.find("demo", false)) demo = flag_of(settings.source(), *wanted);
+  int demo = -1;  // the rank of what asks for it
+  if (const auto wanted = settings.find("demo", false);
+      wanted && flag_of(settings.source(), *wanted)) {
+    demo = settings.rank();
+  }
   if (given.count("demo") != 0 && given.count("model") != 0) {
     throw UsageError("--demo has a model of its own; leave --model or --demo out");
   }
-  // A flag wins over the other's variable, a model over a demonstration that is as far away.
+  // The higher wins, a model over a demonstration of its rank.
   const auto model = settings.find("model");
-  if (model && given.count("demo") == 0) options.model = *model;
-  if (options.model.empty() && !demo) {
+  if (model && settings.rank() >= demo) options.model = *model;
+  if (options.model.empty() && demo < 0) {
     throw UsageError(
         "no model: give --model or CUA_S1_MODEL, the folder of a merged checkpoint, "
         "or --demo to try the demonstration model");
@@ -322,12 +343,13 @@ Options parse_options(int argc, const char *const *argv) {
     }
     options.graph_mode = *graph == "0" ? 0 : *graph == "1" ? 1 : 2;
   }
+  int device_rank = -1;
   if (const auto device = settings.find("device")) {
     options.devices = {device_of(settings.source(), *device)};
+    device_rank = settings.rank();
   }
-  // --device on the command line wins over a list from elsewhere.
-  const bool one_wins = given.count("device") != 0 && given.count("devices") == 0;
-  if (const auto devices = settings.find("devices"); devices && !one_wins) {
+  // The higher wins, a list over one device of its rank.
+  if (const auto devices = settings.find("devices"); devices && settings.rank() >= device_rank) {
     options.devices = devices_of(settings.source(), *devices);
   }
   if (const auto plans = settings.find("plans")) {
@@ -387,16 +409,21 @@ Options parse_options(int argc, const char *const *argv) {
   if (const auto file = settings.find("api-key-file")) {
     std::ifstream stream(*file);
     if (!stream) throw UsageError(settings.source() + ": " + *file + " cannot be read");
-    for (std::string key; std::getline(stream, key);) {
-      while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
-      if (!key.empty() && key.front() != '#') options.api_keys.push_back(key);
+    for (std::string line; std::getline(stream, line);) {
+      if (!line.empty() && line.front() == '#') continue;
+      const std::string key = key_of(settings.source() + ": " + *file, line);
+      if (!key.empty()) options.api_keys.push_back(key);
     }
+    if (stream.bad()) throw UsageError(settings.source() + ": " + *file + " cannot be read");
     if (options.api_keys.empty()) {
       throw UsageError(settings.source() + ": " + *file + " holds no key");
     }
   }
   if (const char *const key = std::getenv("CUA_S1_API_KEY"); key != nullptr && *key != '\0') {
-    options.api_keys.emplace_back(key);
+    options.api_keys.push_back(key_of("CUA_S1_API_KEY", key));
+    if (options.api_keys.back().empty()) {
+      throw UsageError("CUA_S1_API_KEY holds blanks alone; a key is needed");
+    }
   }
   if (const auto format = settings.find("log-format")) {
     if (*format != "text" && *format != "json") {

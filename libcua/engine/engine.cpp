@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 
+#include "engine/shared_prefix.h"
 #include "error.h"
 
 namespace cua::engine {
@@ -12,8 +13,9 @@ namespace cua::engine {
 namespace {
 
 constexpr uint32_t kDefaultPromptTokens = 16384;
-constexpr size_t kPrefixMultiple = 64;  // chunk length of the GDN recurrence
-constexpr uint32_t kFirstLetter = 32;   // id of "A" where there is no tokenizer to ask
+constexpr uint32_t kFirstLetter = 32;  // id of "A" where there is no tokenizer to ask
+constexpr uint32_t kPrefixState = 1;   // number of the state after the option `prefix`
+constexpr size_t kMostShared = 4;      // states that the prompts of one call share
 
 std::array<uint32_t, kLetters> letter_ids(const tokenizer::Tokenizer *tokenizer,
                                           uint32_t vocabulary) {
@@ -85,7 +87,7 @@ Engine::Engine(const EngineOptions &options) : checkpoint_(options.model_dir) {
                                                   "; 64 to less than max_prompt_tokens are useful");
       }
     } else {
-      executor_->set_prefix(ids);
+      executor_->keep_state(kPrefixState, ids, 0);
       prefix_ = std::move(ids);
     }
   }
@@ -139,11 +141,47 @@ std::vector<uint32_t> Engine::check(const Prompt &prompt) const {
   return ids;
 }
 
-// Tokens of the kept state that a prompt can start from: all of them, or 0.
-size_t Engine::prefix_of(std::span<const uint32_t> ids) const {
+// After the state of the option `prefix`, or at the beginning.
+Engine::Start Engine::start_of(std::span<const uint32_t> ids) const {
   const bool starts = !prefix_.empty() && ids.size() > prefix_.size() &&
                       std::equal(prefix_.begin(), prefix_.end(), ids.begin());
-  return starts ? prefix_.size() : 0;
+  return starts ? Start{kPrefixState, prefix_.size()} : Start{};
+}
+
+// The same, or after what prompts of this call share, whose state is computed here.
+std::vector<Engine::Start> Engine::starts_of(std::span<const std::vector<uint32_t>> ids) {
+  std::vector<Start> starts;
+  std::vector<size_t> tokens;
+  for (const std::vector<uint32_t> &prompt : ids) {
+    starts.push_back(start_of(prompt));
+    tokens.push_back(starts.back().tokens);
+  }
+  if (ids.size() < 2) return starts;
+  uint32_t number = kPrefixState;
+  for (const SharedPrefix &shared :
+       shared_prefixes(ids, tokens, executor_->pass_cost(), kMostShared, max_prompt_tokens_)) {
+    const size_t first = shared.prompts.front();
+    const auto begin = ids[first].begin();
+    const Start from = starts[first];
+    const std::vector<uint32_t> rest(begin + static_cast<ptrdiff_t>(from.tokens),
+                                     begin + static_cast<ptrdiff_t>(shared.tokens));
+    if (!keep_state(++number, rest, from)) break;
+    for (const size_t prompt : shared.prompts) starts[prompt] = {number, shared.tokens};
+  }
+  return starts;
+}
+
+// Whether there was memory for it; without, its prompts are computed as if they shared nothing.
+bool Engine::keep_state(uint32_t number, std::span<const uint32_t> ids, Start from) {
+  try {
+    executor_->keep_state(number, ids, from.state);
+  } catch (const Error &error) {
+    if (error.code() == CUA_DEVICE_FAILED) failed_ = true;
+    if (error.code() == CUA_OUT_OF_MEMORY) return false;
+    throw;
+  }
+  forwards_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 std::vector<Score> Engine::score(std::span<const Prompt> prompts) {
@@ -158,15 +196,17 @@ std::vector<Score> Engine::score(std::span<const Prompt> prompts) {
   std::vector<Score> scores(prompts.size());
   const std::lock_guard lock(scoring_);
   if (failed_) throw Error(CUA_DEVICE_FAILED, "the device failed earlier; make a new engine");
+  const std::vector<Start> starts = starts_of(ids);
+  const auto rows_of = [&](size_t i) { return ids[i].size() - starts[i].tokens; };
   for (size_t first = 0; first < prompts.size();) {
     size_t last = first, rows = 0;
     do {
-      rows += ids[last].size() - prefix_of(ids[last]);
+      rows += rows_of(last);
       ++last;
-    } while (last < prompts.size() &&
-             rows + ids[last].size() - prefix_of(ids[last]) <= max_batch_tokens_);
-    score_pass(prompts.subspan(first, last - first), std::span(ids).subspan(first, last - first),
-               std::span(scores).subspan(first, last - first));
+    } while (last < prompts.size() && rows + rows_of(last) <= max_batch_tokens_);
+    const size_t count = last - first;
+    score_pass(prompts.subspan(first, count), std::span(ids).subspan(first, count),
+               std::span(starts).subspan(first, count), std::span(scores).subspan(first, count));
     for (size_t i = first; i < last; ++i) {
       const auto &logits = scores[i].logits;
       if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
@@ -181,21 +221,20 @@ std::vector<Score> Engine::score(std::span<const Prompt> prompts) {
 }
 
 void Engine::score_pass(std::span<const Prompt> prompts, std::span<const std::vector<uint32_t>> ids,
-                        std::span<Score> scores) {
-  std::vector<uint32_t> rows, cu_seqlens{0};
-  std::vector<uint8_t> prefixed;
+                        std::span<const Start> starts, std::span<Score> scores) {
+  std::vector<uint32_t> rows, cu_seqlens{0}, states;
   uint64_t tokens = 0;
-  for (const std::vector<uint32_t> &prompt : ids) {
-    const size_t skip = prefix_of(prompt);
-    rows.insert(rows.end(), prompt.begin() + static_cast<ptrdiff_t>(skip), prompt.end());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    rows.insert(rows.end(), ids[i].begin() + static_cast<ptrdiff_t>(starts[i].tokens),
+                ids[i].end());
     cu_seqlens.push_back(static_cast<uint32_t>(rows.size()));
-    prefixed.push_back(skip != 0 ? 1 : 0);
-    tokens += prompt.size();
+    states.push_back(starts[i].state);
+    tokens += ids[i].size();
   }
   std::vector<float> logits(prompts.size() * kLetters);
   uint32_t flags = prompts.size() > 1 ? uint32_t{CUA_SCORE_BATCHED} : 0u;
   try {
-    flags |= executor_->score({rows, cu_seqlens, prefixed}, logits.data());
+    flags |= executor_->score({rows, cu_seqlens, states}, logits.data());
   } catch (const Error &error) {
     if (error.code() == CUA_DEVICE_FAILED) failed_ = true;
     throw;

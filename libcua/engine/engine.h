@@ -66,16 +66,24 @@ class Engine {
   EngineStats stats() const;
 
  private:
+  // Where a prompt starts: the executor's number of a kept state, and the tokens that made it.
+  struct Start {
+    uint32_t state = 0;
+    size_t tokens = 0;
+  };
+
   std::vector<uint32_t> check(const Prompt &prompt) const;
+  Start start_of(std::span<const uint32_t> ids) const;
+  std::vector<Start> starts_of(std::span<const std::vector<uint32_t>> ids);
+  bool keep_state(uint32_t number, std::span<const uint32_t> ids, Start from);
   void score_pass(std::span<const Prompt> prompts, std::span<const std::vector<uint32_t>> ids,
-                  std::span<Score> scores);
-  size_t prefix_of(std::span<const uint32_t> ids) const;
+                  std::span<const Start> starts, std::span<Score> scores);
 
   checkpoint::Checkpoint checkpoint_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // nullptr: ids only
   std::unique_ptr<Executor> executor_;
   uint32_t max_prompt_tokens_, max_batch_tokens_;
-  std::vector<uint32_t> prefix_;  // ids of the kept state
+  std::vector<uint32_t> prefix_;  // ids of the state that is kept for good
   std::mutex scoring_;
   std::atomic<bool> failed_{false};  // the device is lost: sticky
   std::atomic<uint64_t> forwards_{0}, prompts_{0}, tokens_{0};

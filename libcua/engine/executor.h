@@ -34,7 +34,7 @@ struct ExecutorStats {
 struct Pass {
   std::span<const uint32_t> ids;         // [T]
   std::span<const uint32_t> cu_seqlens;  // [B + 1]
-  std::span<const uint8_t> prefixed;     // [B], 1: starts from the state of the prefix
+  std::span<const uint32_t> states;      // [B], the number of the kept state it starts from, or 0
 };
 
 // The forward pass of one checkpoint on one backend. One call at a time, except stats().
@@ -42,8 +42,12 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Runs ids [n] once and keeps the state after them as the prefix.
-  virtual void set_prefix(std::span<const uint32_t> ids) = 0;
+  // Runs ids [n] once, after what made the kept state `from` (0: from nothing), and keeps the state
+  // after them as number `number`, at least 1, in the place of what that was. All together are a
+  // multiple of 64. On OUT_OF_MEMORY the number holds nothing.
+  virtual void keep_state(uint32_t number, std::span<const uint32_t> ids, uint32_t from) = 0;
+  // Rows that a pass more has to save in others before it is worth it.
+  virtual size_t pass_cost() const = 0;
   // logits [B, 26]. Returns CUA_SCORE_REPLAYED and CUA_SCORE_CAPTURED as they apply.
   virtual uint32_t score(const Pass &pass, float *logits) = 0;
   virtual void set_graph_mode(uint32_t mode) = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -43,20 +44,22 @@ class CpuExecutor final : public Executor {
     set_graph_mode(options.graph_mode);
   }
 
-  void set_prefix(std::span<const uint32_t> ids) override {
+  void keep_state(uint32_t number, std::span<const uint32_t> ids, uint32_t from) override {
     Backend::State state;
     const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
-    Backend::Batch batch{ids, seqlens, {}, &state};
+    const Backend::State *const before[] = {state_of(from)};
     std::array<float, 26> logits;
-    forward_.run(batch, letters_, logits.data());
-    prefix_ = std::move(state);
+    forward_.run({ids, seqlens, before, &state}, letters_, logits.data());
+    if (states_.size() <= number) states_.resize(number + 1);
+    states_[number] = std::move(state);
   }
+
+  // Rows cost the same wherever they are; the rest is a guess.
+  size_t pass_cost() const override { return 32; }
 
   uint32_t score(const Pass &pass, float *logits) override {
     std::vector<const Backend::State *> prefixes;
-    for (const uint8_t prefixed : pass.prefixed) {
-      prefixes.push_back(prefixed != 0 ? &prefix_ : nullptr);
-    }
+    for (const uint32_t number : pass.states) prefixes.push_back(state_of(number));
     forward_.run({pass.ids, pass.cu_seqlens, prefixes}, letters_, logits);
     scratch_bytes_.store(backend_.scratch_bytes(), std::memory_order_relaxed);
     return 0;
@@ -86,10 +89,14 @@ class CpuExecutor final : public Executor {
   bool batch_invariant() const override { return true; }
 
  private:
+  const Backend::State *state_of(uint32_t number) const {
+    return number != 0 ? &states_.at(number) : nullptr;
+  }
+
   std::array<uint32_t, 26> letters_;
   Backend backend_;
   model::Forward<Backend> forward_;
-  Backend::State prefix_;
+  std::deque<Backend::State> states_;  // by number; 0 is none
   std::atomic<uint64_t> scratch_bytes_{0};
 };
 

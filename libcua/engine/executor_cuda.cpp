@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -41,6 +42,9 @@ constexpr size_t kGraphCapacity = 8;
 constexpr int kCaptureAttempts = 8;
 constexpr uint32_t kBatchTokens = 8192;   // beyond it a pass only needs more scratch
 constexpr size_t kBatchSequences = 1024;  // that graph mode bucket makes room for
+// In rows: no states of one call's prompts until these were tried on a GPU. (A short pass takes
+// 3.4 ms on an H200, as long as 390 rows of a long one.)
+constexpr size_t kPassCost = std::numeric_limits<size_t>::max();
 
 // Throws NO_DEVICE with the remedy where `ordinal` is not a GPU that this library can use.
 cudaDeviceProp usable_device(int ordinal) {
@@ -114,30 +118,37 @@ class CudaExecutor final : public Executor {
     try {
       const CurrentDevice current(ordinal_);
       drop_graphs();
-      prefix_ = {};
+      states_.clear();
       forward_.reset();
       backend_.reset();
     } catch (const Error &) {  // the device is lost, and its memory with it
     }
   }
 
-  void set_prefix(std::span<const uint32_t> ids) override {
+  void keep_state(uint32_t number, std::span<const uint32_t> ids, uint32_t from) override {
     const CurrentDevice current(ordinal_);
-    Backend::State state(backend_->dimensions(), ids.size());
+    const Backend::State *const before[] = {state_of(from)};
+    const size_t tokens = ids.size() + (before[0] != nullptr ? before[0]->tokens : 0);
+    if (states_.size() <= number) states_.resize(number + 1);
+    if (states_[number].room < tokens) {
+      states_[number] = {};  // first give back, then ask
+      states_[number] = Backend::State(backend_->dimensions(), tokens);
+      count_memory();
+    }
+    Backend::State &state = states_[number];
+    state.tokens = tokens;
     const uint32_t seqlens[] = {0, static_cast<uint32_t>(ids.size())};
-    const Backend::Batch batch{ids, seqlens, {}, &state};
+    const Backend::Batch batch{ids, seqlens, before, &state};
     prepare(batch);
     run(batch);
-    prefix_ = std::move(state);
-    count_memory();
   }
+
+  size_t pass_cost() const override { return kPassCost; }
 
   uint32_t score(const Pass &pass, float *logits) override {
     const CurrentDevice current(ordinal_);
     prefixes_.clear();
-    for (const uint8_t prefixed : pass.prefixed) {
-      prefixes_.push_back(prefixed != 0 ? &prefix_ : nullptr);
-    }
+    for (const uint32_t number : pass.states) prefixes_.push_back(state_of(number));
     const Backend::Batch batch{pass.ids, pass.cu_seqlens, prefixes_};
     reserve(batch.rows(), batch.sequences());
     const cudaGraphExec_t known = find_graph(batch.rows(), batch.sequences());
@@ -203,14 +214,19 @@ class CudaExecutor final : public Executor {
  private:
   using Forward = model::Forward<Backend>;
 
+  const Backend::State *state_of(uint32_t number) const {
+    return number != 0 ? &states_.at(number) : nullptr;
+  }
+
   void log(int32_t level, const std::string &line) const {
     if (log_) log_(level, line);
   }
 
   void count_memory() {
     scratch_bytes_.store(backend_->scratch_bytes(), std::memory_order_relaxed);
-    device_bytes_.store(backend_->device_bytes() + prefix_.device_bytes(),
-                        std::memory_order_relaxed);
+    size_t bytes = backend_->device_bytes();
+    for (const Backend::State &state : states_) bytes += state.device_bytes();
+    device_bytes_.store(bytes, std::memory_order_relaxed);
   }
 
   // Tells of each tenth, and of the rate.
@@ -415,7 +431,7 @@ class CudaExecutor final : public Executor {
   Log log_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Forward> forward_;
-  Backend::State prefix_;
+  std::deque<Backend::State> states_;  // by number; 0 is none
   std::vector<const Backend::State *> prefixes_;
   backend::cuda::GraphCache graphs_;                                       // mode exact
   backend::cuda::GraphCache buckets_{std::numeric_limits<size_t>::max()};  // mode bucket

@@ -18,6 +18,21 @@ void load(void *handle, const std::string &path, const char *name, Function &fun
   if (function == nullptr) throw std::runtime_error(path + " lacks the symbol " + name);
 }
 
+// The library beside this program, or where the two are installed.
+std::string find_library(bool is_cpu) {
+  const std::string name = is_cpu ? "libcua_cpu.so" : "libcua.so";
+  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path installed = (beside / CUA_RELATIVE_LIBDIR).lexically_normal();
+  for (const fs::path &folder : {beside, installed}) {
+    for (const std::string &file : {name, name + "." + std::to_string(CUA_ABI_MAJOR)}) {
+      if (fs::exists(folder / file)) return folder / file;
+    }
+  }
+  throw std::runtime_error(name + " was not found in " + beside.string() + " and " +
+                           installed.string() + "; name the library with --cuda-lib" +
+                           (is_cpu ? "" : ", or use --device cpu"));
+}
+
 struct Outcome {
   Outcome() { error.struct_size = sizeof error; }
   void check(int32_t code) const {
@@ -29,10 +44,7 @@ struct Outcome {
 }  // namespace
 
 BenchLibrary::BenchLibrary(const BenchFlags &flags) : path_(flags.cuda_lib) {
-  if (path_.empty()) {
-    const fs::path program = fs::read_symlink("/proc/self/exe");
-    path_ = program.parent_path() / (flags.is_cpu() ? "libcua_cpu.so" : "libcua.so");
-  }
+  if (path_.empty()) path_ = find_library(flags.is_cpu());
   if (!fs::exists(path_)) {
     throw std::runtime_error(path_ + " does not exist; name the library with --cuda-lib" +
                              (flags.is_cpu() ? "" : ", or use --device cpu"));

@@ -13,7 +13,7 @@ namespace cua::tools {
 
 struct BenchFlags {
   std::string model;
-  std::string cuda_lib;      // empty: the library beside this program
+  std::string cuda_lib;      // empty: the library beside this program or where both are installed
   std::string device = "0";  // "cpu" or the number of a GPU
   uint32_t threads = 0;      // of the CPU library; 0: all cores
   std::string json;          // where the figures go as JSON; empty: nowhere

@@ -33,8 +33,17 @@ void remove_stale(asio::io_context &context, const std::string &path) {
   if (::lstat(path.c_str(), &about) != 0 || !S_ISSOCK(about.st_mode)) return;
   Local::socket probe(context);
   boost::system::error_code error;
+  probe.open(Local(), error);
+  probe.non_blocking(true, error);  // a listener without room would make it wait
   probe.connect(Local::endpoint(path), error);
   if (error == asio::error::connection_refused) ::unlink(path.c_str());
+}
+
+// Which file it is, whatever its name: of none, nothing that a file could be.
+std::pair<dev_t, ino_t> identity(const std::string &path) {
+  struct stat about {};
+  if (::lstat(path.c_str(), &about) != 0) return {};
+  return {about.st_dev, about.st_ino};
 }
 
 }  // namespace
@@ -42,9 +51,12 @@ void remove_stale(asio::io_context &context, const std::string &path) {
 Listener::Listener(asio::io_context &context, Service &service, size_t most_connections)
     : context_(context), service_(service), most_connections_(most_connections) {}
 
-Listener::~Listener() {
-  for (const Door &door : doors_) {
-    if (!door.path.empty()) ::unlink(door.path.c_str());
+Listener::~Listener() { remove_files(); }
+
+void Listener::remove_files() {
+  for (Door &door : doors_) {
+    const std::string path = std::exchange(door.path, {});
+    if (!path.empty() && identity(path) == door.file) ::unlink(path.c_str());
   }
 }
 
@@ -59,7 +71,8 @@ void Listener::listen(const Address &address) {
   if (!address.path.empty()) {
     remove_stale(context_, address.path);
     bind(Local::endpoint(address.path));
-    doors_.push_back({std::move(acceptor), "unix:" + address.path, address.path});
+    doors_.push_back(
+        {std::move(acceptor), "unix:" + address.path, address.path, identity(address.path)});
     return;
   }
   tcp::resolver resolver(context_);
@@ -74,6 +87,7 @@ void Listener::listen(const Address &address) {
   doors_.push_back(
       {std::move(acceptor),
        (bound.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(bound.port()),
+       {},
        {}});
 }
 
@@ -90,10 +104,10 @@ void Listener::start() {
 void Listener::stop(std::function<void()> drained) {
   stopping_ = true;
   drained_ = std::move(drained);
+  remove_files();  // while they are held open, so that no other file can be taken for them
   for (Door &door : doors_) {
     boost::system::error_code ignored;
     door.acceptor.close(ignored);
-    if (!door.path.empty()) ::unlink(std::exchange(door.path, {}).c_str());
   }
   for (Session &session : sessions_) session.finish();
   if (sessions_.empty()) drained_();

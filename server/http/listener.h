@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <sys/types.h>
+
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "http/address.h"
@@ -29,6 +32,8 @@ class Listener {
   std::vector<std::string> addresses() const;
   // Starts accepting, until stop().
   void start();
+  // Removes the files of the Unix-domain sockets, where they are not another's by now.
+  void remove_files();
   // Accepts no more and closes the connections that wait for a request; the others finish theirs.
   // drained() is called once, when none is left.
   void stop(std::function<void()> drained);
@@ -38,7 +43,8 @@ class Listener {
   struct Door {
     Acceptor acceptor;
     std::string address;
-    std::string path;  // of the socket's file, which is ours to remove
+    std::string path;  // of the socket's file, which is ours to remove; empty: none
+    std::pair<dev_t, ino_t> file{};
   };
 
   boost::asio::awaitable<void> accept(Door &door);

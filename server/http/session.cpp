@@ -77,6 +77,13 @@ std::string request_id(std::string_view wanted) {
   return text;
 }
 
+// A field of a request's head, empty where it is absent.
+template <class Head, class Name>
+std::string_view field(const Head &head, Name name) {
+  const auto value = head[name];
+  return {value.data(), value.size()};
+}
+
 void add_id(std::string &headers, const std::string &id) {
   headers += "\r\nX-Request-Id: ";
   headers += id;
@@ -131,27 +138,25 @@ asio::awaitable<bool> Session::exchange() {
   boost::system::error_code error = co_await read_header(parser);
   if (error == bhttp::error::header_limit || error == bhttp::error::buffer_overflow) {
     co_return co_await refuse(
-        431, "the header is larger than " + std::to_string(kMostHeaderBytes) + " bytes");
+        parser, 431, "the header is larger than " + std::to_string(kMostHeaderBytes) + " bytes");
   }
-  if (error) co_return co_await refuse_unread(error);
+  if (error) co_return co_await refuse_unread(parser, error);
 
   const auto &head = parser.get();
   if (head.version() >= 11 && head.count(bhttp::field::host) != 1) {
-    co_return co_await refuse(400, "not a usable HTTP request: exactly one Host header is needed");
+    co_return co_await refuse(parser, 400,
+                              "not a usable HTTP request: exactly one Host header is needed");
   }
   if (const auto codings = head.count(bhttp::field::transfer_encoding); codings > 0) {
     // RFC 9112, 6.1: HTTP/1.0 knows none, and who sends one is not understood the same by all.
     if (codings > 1 || head.version() < 11 ||
         !beast::iequals(head[bhttp::field::transfer_encoding], "chunked")) {
-      co_return co_await refuse(400,
+      co_return co_await refuse(parser, 400,
                                 "not a usable HTTP request: no Transfer-Encoding but chunked, once "
                                 "and in HTTP/1.1, is known");
     }
   }
-  const auto header = [&](auto name) -> std::string_view {
-    const auto value = head[name];
-    return {value.data(), value.size()};
-  };
+  const auto header = [&](auto name) { return field(head, name); };
   const auto method = head.method_string();
   const auto target = head.target();
   const std::string cors = service_.cors_headers(header(bhttp::field::origin));
@@ -189,10 +194,11 @@ asio::awaitable<bool> Session::exchange() {
     stream_.expires_after(kBody);
     error = co_await read_body(parser);
     if (error == bhttp::error::buffer_overflow) {
-      co_return co_await refuse(431, "a chunk's extension or the trailer is larger than " +
-                                         std::to_string(kMostBufferBytes) + " bytes");
+      co_return co_await refuse(parser, 431,
+                                "a chunk's extension or the trailer is larger than " +
+                                    std::to_string(kMostBufferBytes) + " bytes");
     }
-    if (error) co_return co_await refuse_unread(error);
+    if (error) co_return co_await refuse_unread(parser, error);
   }
   accepted_ = true;
   stream_.expires_never();
@@ -252,6 +258,8 @@ asio::awaitable<boost::system::error_code> Session::read_body(Parser &parser) {
 
 // Adds to the buffer.
 asio::awaitable<boost::system::error_code> Session::read_some(size_t most) {
+  // finish() may come between two reads, where there is none to cancel.
+  if (finishing_) co_return make_error_code(asio::error::operation_aborted);
   const size_t room = std::min(most, kMostBufferBytes - buffer_.size());
   if (room == 0) co_return make_error_code(bhttp::error::buffer_overflow);
   const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(room), kToken);
@@ -260,13 +268,14 @@ asio::awaitable<boost::system::error_code> Session::read_some(size_t most) {
 }
 
 // Answers a request that could not be read to its end, where its client is there to be told.
-asio::awaitable<bool> Session::refuse_unread(boost::system::error_code error) {
+asio::awaitable<bool> Session::refuse_unread(const Parser &parser,
+                                             boost::system::error_code error) {
   if (error == bhttp::error::body_limit) {
-    co_return co_await refuse(413, decision::body_too_large().what());
+    co_return co_await refuse(parser, 413, decision::body_too_large().what());
   }
   // HTTP's own errors are of its grammar; of any other the client has gone or was too slow.
   if (error.category() != make_error_code(bhttp::error::bad_method).category()) co_return false;
-  co_return co_await refuse(400, "not a usable HTTP request: " + error.message());
+  co_return co_await refuse(parser, 400, "not a usable HTTP request: " + error.message());
 }
 
 // Notices while a decision is made that the client has closed its end. Whoever only shuts down its
@@ -275,12 +284,14 @@ void Session::watch(const std::shared_ptr<Waiter> &waiter) {
   waiter->watched = true;
   const auto seen = [this, waiter](const boost::system::error_code &error) {
     if (error || !waiter->watched) return;  // answered, or the session is at its end
-    char byte;
-    const ssize_t n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    // What has come is the next request of a pipeline, and its sender is there.
-    if (n > 0) return;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-      watch(waiter);  // it was nothing
+    // What has come is the next request of a pipeline, kept for its turn: its sender may yet leave.
+    const size_t room = kMostBufferBytes - buffer_.size();
+    if (room == 0) return;
+    const ssize_t n =
+        ::recv(stream_.socket().native_handle(), buffer_.prepare(room).data(), room, MSG_DONTWAIT);
+    if (n > 0) buffer_.commit(static_cast<size_t>(n));
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) {
+      watch(waiter);
     } else {
       waiter->has_gone();
     }
@@ -299,17 +310,16 @@ asio::awaitable<bool> Session::send(const Head &head, const Reply &reply, bool k
   co_return !error;
 }
 
-// Answers a request that is not read to its end, and closes.
-asio::awaitable<bool> Session::refuse(unsigned status, std::string_view detail) {
+// Answers a request that is not read to its end, by what of its head was understood, and closes.
+asio::awaitable<bool> Session::refuse(const Parser &parser, unsigned status,
+                                      std::string_view detail) {
+  const auto &head = parser.get();
   Reply reply = error_reply(status, detail);
-  const std::string id = request_id({});
+  const std::string id = request_id(field(head, "X-Request-Id"));
   service_.refused(status, id);
   add_id(reply.headers, id);
-  make_message(text_, 11, false, reply, false);
-  accepted_ = true;  // what is being said is said to its end
-  stream_.expires_after(kWrite);
-  const auto [error, n] = co_await asio::async_write(stream_, asio::buffer(text_), kToken);
-  if (!error) co_await linger();
+  reply.headers += service_.cors_headers(field(head, bhttp::field::origin));
+  if (co_await send(head, reply, false)) co_await linger();
   co_return false;
 }
 
@@ -321,8 +331,7 @@ asio::awaitable<void> Session::linger() {
   buffer_.clear();
   stream_.expires_after(kLinger);
   accepted_ = false;
-  if (finishing_) co_return;
-  for (size_t taken = 0; taken < kMostLingerBytes;) {
+  for (size_t taken = 0; taken < kMostLingerBytes && !finishing_;) {
     const auto [error, n] =
         co_await stream_.async_read_some(buffer_.prepare(kMostBufferBytes), kToken);
     if (error) break;

@@ -37,8 +37,9 @@ class Session {
   boost::asio::awaitable<boost::system::error_code> read_some(size_t most);
   template <class Head>
   boost::asio::awaitable<bool> send(const Head &head, const Reply &reply, bool keep_alive);
-  boost::asio::awaitable<bool> refuse_unread(boost::system::error_code error);
-  boost::asio::awaitable<bool> refuse(unsigned status, std::string_view detail);
+  boost::asio::awaitable<bool> refuse_unread(const Parser &parser, boost::system::error_code error);
+  boost::asio::awaitable<bool> refuse(const Parser &parser, unsigned status,
+                                      std::string_view detail);
   boost::asio::awaitable<void> linger();
   void watch(const std::shared_ptr<Waiter> &waiter);
 

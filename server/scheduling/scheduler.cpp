@@ -122,10 +122,16 @@ std::optional<std::string> Scheduler::device_failure() const {
   return failure_;
 }
 
+// The tokens of a pass.
+uint64_t Scheduler::limit(const Engine &engine) const {
+  const uint64_t most = engine.max_batch_tokens();
+  return options_.max_batch_tokens == 0 ? most
+                                        : std::min<uint64_t>(most, options_.max_batch_tokens);
+}
+
 // A prompt of each job in turn, until the pass is full. The mutex is held.
 std::vector<Scheduler::Item> Scheduler::take(const Engine &engine) {
-  uint64_t limit = engine.max_batch_tokens();
-  if (options_.max_batch_tokens != 0) limit = std::min<uint64_t>(limit, options_.max_batch_tokens);
+  const uint64_t most = limit(engine);
   std::vector<Item> items;
   uint64_t tokens = 0;
   for (size_t passed_over = 0; passed_over < jobs_.size();) {
@@ -135,7 +141,7 @@ std::vector<Scheduler::Item> Scheduler::take(const Engine &engine) {
     } else {
       const uint64_t more = pending->job.prompts[pending->next].ids.size();
       // Whoever does not fit is first in the next pass: nobody overtakes it.
-      if (!items.empty() && (!options_.batch || tokens + more > limit)) break;
+      if (!items.empty() && (!options_.batch || tokens + more > most)) break;
       tokens += more;
       --waiting_;
       waiting_tokens_ -= more;
@@ -193,22 +199,28 @@ Timing Scheduler::timing(const Pending &pending) {
   return {seconds(pending.began - pending.arrived), seconds(now - pending.began)};
 }
 
-// Hands out what a pass gave.
-void Scheduler::settle(std::vector<Item> &items, double seconds) {
+// Hands out what a pass gave. False: its engine is lost, and takes no more work from the others;
+// the last one stays, to fail what comes at once.
+bool Scheduler::settle(std::vector<Item> &items, double seconds) {
   std::vector<std::shared_ptr<Pending>> finished;
-  bool lost = false;
+  const auto lost = std::find_if(items.begin(), items.end(), [](const Item &item) {
+    return item.error && item.error->code() == CUA_DEVICE_FAILED;
+  });
+  bool leaves = false, is_last = false;
   {
     const std::lock_guard lock(mutex_);
     const double now = static_cast<double>(items.size()) / std::max(seconds, 1e-6);
     rate_ = rate_ == 0 ? now : 0.8 * rate_ + 0.2 * now;
+    if (lost != items.end()) {
+      leaves = engines_ > 1;
+      is_last = !leaves && !failure_;
+      if (leaves) --engines_;
+      if (is_last) failure_ = lost->error->what();
+    }
     for (Item &item : items) {
       Pending &pending = *item.pending;
       --pending.running;
       if (item.error) {
-        if (item.error->code() == CUA_DEVICE_FAILED && engines_ <= 1 && !failure_) {
-          failure_ = item.error->what();
-          lost = true;
-        }
         pending.error = std::move(item.error);
         forget(pending);
       } else {
@@ -233,17 +245,8 @@ void Scheduler::settle(std::vector<Item> &items, double seconds) {
     }
   }
   if (options_.settled) options_.settled();
-  if (lost && device_lost_) device_lost_();
-}
-
-// A lost engine takes no more work from the others. The last one stays, to fail what comes at once.
-// The mutex is held.
-bool Scheduler::leave_engine() {
-  if (engines_ <= 1) return false;
-  --engines_;
-  telemetry::log(telemetry::Level::error, "a device is lost; " + std::to_string(engines_) +
-                                              (engines_ == 1 ? " goes on" : " go on"));
-  return true;
+  if (is_last && device_lost_) device_lost_();
+  return !leaves;
 }
 
 void Scheduler::run(Engine &engine) {
@@ -254,7 +257,7 @@ void Scheduler::run(Engine &engine) {
     if (options_.batch && options_.batch_wait.count() > 0) {
       // Until there is company enough, or the time is over.
       wake_.wait_for(lock, options_.batch_wait,
-                     [&] { return stop_ || waiting_tokens_ >= engine.max_batch_tokens(); });
+                     [&] { return stop_ || waiting_tokens_ >= limit(engine); });
     }
     std::vector<Item> items = take(engine);
     if (items.empty()) continue;  // another engine took it, or it was dropped
@@ -270,13 +273,11 @@ void Scheduler::run(Engine &engine) {
       }
       options_.observe(report);
     }
-    const bool lost = std::any_of(items.begin(), items.end(), [](const Item &item) {
-      return item.error && item.error->code() == CUA_DEVICE_FAILED;
-    });
-    settle(items, seconds.count());
+    const bool goes_on = settle(items, seconds.count());
     items.clear();  // what they held goes now, not while the next wait
     lock.lock();
-    if (lost && leave_engine()) {
+    if (!goes_on) {
+      telemetry::log(telemetry::Level::error, "a device is lost; the others go on");
       if (waiting_ != 0) wake_.notify_one();
       return;
     }

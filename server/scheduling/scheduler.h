@@ -102,11 +102,11 @@ class Scheduler {
   struct Item;  // a prompt of a pass
 
   void run(Engine &engine);
+  uint64_t limit(const Engine &engine) const;
   std::vector<Item> take(const Engine &engine);
   void score(Engine &engine, std::vector<Item> &items);
-  void settle(std::vector<Item> &items, double seconds);
+  bool settle(std::vector<Item> &items, double seconds);
   void forget(Pending &pending);
-  bool leave_engine();
   static Timing timing(const Pending &pending);
   void finish(std::list<std::shared_ptr<Pending>>::iterator at,
               std::vector<std::shared_ptr<Pending>> &finished);

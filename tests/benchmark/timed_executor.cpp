@@ -27,7 +27,10 @@ class TimedExecutor final : public Executor {
     stats.scratch_bytes = inside_;
     return stats;
   }
-  void set_prefix(std::span<const uint32_t> ids) override { inner_->set_prefix(ids); }
+  void keep_state(uint32_t number, std::span<const uint32_t> ids, uint32_t from) override {
+    inner_->keep_state(number, ids, from);
+  }
+  size_t pass_cost() const override { return inner_->pass_cost(); }
   void set_graph_mode(uint32_t mode) override { inner_->set_graph_mode(mode); }
   std::string device() const override { return inner_->device(); }
   uint32_t max_batch_tokens() const override { return inner_->max_batch_tokens(); }

@@ -21,7 +21,7 @@ A comment at the top of a page makes what its reader has by then:
   <!-- has: worker -->      these, and a worker on them at 127.0.0.1:8000
   <!-- has: demo -->        build/demo/model, which cmake/demo.sh leaves behind
 
-The worker listens at a free port, which takes the place of 127.0.0.1:8000 in commands and outputs.
+The worker listens at a free port, which takes the place of 127.0.0.1:8000 in commands, files and outputs.
 """
 import argparse
 import os
@@ -87,8 +87,11 @@ class Page:
         self.environment.update(CUA_S1_PORT=self.address.split(":")[1], NO_PROXY="*", no_proxy="*", LC_ALL="C.UTF-8",
                                 PYTHONDONTWRITEBYTECODE="1")  # the folders are the source's
 
+    def own_address(self, text):
+        return text.replace("127.0.0.1:8000", self.address)
+
     def command(self, text):
-        return ["sh", "-euc", text.replace("127.0.0.1:8000", self.address)]
+        return ["sh", "-euc", self.own_address(text)]
 
     def run(self, text):
         try:
@@ -137,7 +140,7 @@ class Page:
                 word, _, rest = directive.partition(": ")
                 if word == "file":
                     (self.folder / rest).parent.mkdir(exist_ok=True)
-                    (self.folder / rest).write_text(content)
+                    (self.folder / rest).write_text(self.own_address(content))
                 elif word == "output" and lacking:
                     continue
                 elif word == "output":

@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 
-from sample_requests import alone, encoded, samples, several_questions
+from sample_requests import alone, encoded, one_goal, samples, several_questions
 from worker import PATIENCE, Worker, post
 
 CONNECTIONS = 24
@@ -61,7 +61,7 @@ def main():
     server, lib = os.path.abspath(options.server), os.path.abspath(options.lib)
     single = samples(options.requests)
     # About as many questions of the ones as of the others.
-    bodies = encoded(single + several_questions(single, 3, 12) + several_questions(single, 20, 2))
+    bodies = encoded(single + several_questions(single, 3, 12) + several_questions(single, 20, 2) + one_goal(single, 8, 3))
     with Worker(server, lib, options.model, "--batch", "off", "--log-level", "error") as worker:
         expected = alone(worker, bodies)
         count, of_one, prompts, _ = passes(worker)

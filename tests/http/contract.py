@@ -258,6 +258,10 @@ def routes(worker, model_id):
             check(f"HEAD {target}", response.status == status and response.headers.get("allow") == allow, response)
             after = connection.response()
             check(f"HEAD {target} has no body", after is not None and after.status == 200, after)
+    with worker.connect() as connection:
+        connection.send(get("/health", "HEAD", Content_Length="4194305"))
+        response = connection.response(head=True)
+        check("nor does what HTTP itself refuses", response.status == 413 and connection.closed() and not connection.buffer, response)
 
 
 def sizes(worker, check_good):

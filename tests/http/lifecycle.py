@@ -309,6 +309,18 @@ def failing(server, fake):
             check("the lost device is told first", worker.post(BODY).status == 500)
             check("then the worker stops by itself", worker.process.wait(PATIENCE) == 6)
             check("and says why", "--exit-on-device-failure" in worker.log_text())
+    with Worker(server, fake, "x", "--exit-on-device-failure", "--shutdown-timeout", "0.2",
+                env={"CUA_FAKE_FAIL": "7", "CUA_FAKE_FAIL_AFTER": "1"}) as worker:
+        with worker.connect() as idler:  # asks for more than the sockets hold, and takes nothing of it
+            idler.socket.setblocking(False)
+            try:
+                while True:
+                    idler.socket.send(get("/openapi.json") * 100)
+            except BlockingIOError:
+                pass
+            check("the device is lost beside a slow reader", worker.post(BODY).status == 500)
+            check("the status of --shutdown-timeout", worker.process.wait(PATIENCE) == 6)
+            check("it was that", "--shutdown-timeout is over" in worker.log_text())
     with Worker(server, fake, "x", "--exit-on-device-failure",
                 env={"CUA_FAKE_FAIL": "10", "CUA_FAKE_FAIL_AFTER": "1"}) as worker:
         check("another failure", worker.post(BODY).status == 500)

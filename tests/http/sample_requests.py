@@ -23,6 +23,19 @@ def several_questions(requests, n, count, seed=0):
     return made
 
 
+def one_goal(requests, n, count, seed=0):
+    """`count` requests of `n` questions: one goal, the options of others; their prompts begin alike."""
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        one = draw.choice(requests)
+        question = next(iter(one["questions"].values()))
+        questions = {f"group {i}": {**question, "criteria": next(iter(draw.choice(requests)["questions"].values()))["criteria"]}
+                     for i in range(n)}
+        made.append({**one, "questions": questions})
+    return made
+
+
 def encoded(requests):
     return [json.dumps(request).encode() for request in requests]
 

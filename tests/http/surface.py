@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from worker import PATIENCE, Connection, Worker, clean_environment, get, post
+from worker import PATIENCE, Connection, Worker, clean_environment, get, post, wait_for
 
 failures = []
 checks = 0
@@ -36,6 +36,14 @@ def check(name, condition, *detail):
 def preflight(worker, origin, method="POST", headers=None, target="/v1/systemone"):
     return worker.exchange(get(target, "OPTIONS", Origin=origin, Access_Control_Request_Method=method,
                                **({"Access_Control_Request_Headers": headers} if headers else {})))
+
+
+def refused_by_http(**headers):
+    """(status, request): what is refused after its head was read, before its body was."""
+    chunked = post(b"", Content_Length=None, Transfer_Encoding="chunked", Authorization="Bearer key", **headers)
+    return [(413, post(b"", Content_Length="4194305", **headers)), (413, chunked + b"500000\r\n"), (400, chunked + b"zz"),
+            (431, chunked + b"5;" + b"e" * 40000), (400, post(b"", Content_Length=None, Transfer_Encoding="gzip", **headers)),
+            (400, post(BODY, HOST="another", **headers))]
 
 
 def cors(server, fake):
@@ -59,6 +67,11 @@ def cors(server, fake):
                 check("a page may read the answer", response.status == status
                       and response.headers.get("access-control-allow-origin") == origin
                       and "retry-after-ms" in response.headers.get("access-control-expose-headers", ""), response)
+            for status, data in refused_by_http(Origin=origin, X_Request_Id="mine"):
+                response = worker.exchange(data)
+                check("what HTTP itself refuses too, with its id", response.status == status
+                      and response.headers.get("access-control-allow-origin") == origin
+                      and response.headers["x-request-id"] == response.headers["x-typesafe-request-id"] == "mine", response)
             with worker.connect() as connection:  # keeps the connection for what comes next
                 for _ in range(2):
                     connection.send(get("/v1/systemone", "OPTIONS", Origin=origin, Access_Control_Request_Method="POST"))
@@ -118,6 +131,33 @@ def local(server, fake, folder):
             connection.send(post(BODY))
             check("a file left behind is replaced", connection.response().status == 200)
         worker.stop()
+    with Worker(server, fake, "x", "--listen", "unix:" + path) as worker:
+        os.remove(path)
+        with Worker(server, fake, "x", "--listen", "unix:" + path) as other:
+            check("one whose file was removed ends well", worker.stop()[0] == 0)
+            with local_connection(path) as connection:
+                connection.send(get("/health"))
+                check("and leaves the file of another", connection.response().status == 200)
+            check("which goes with its own", other.stop()[0] == 0 and not os.path.exists(path))
+    with Worker(server, fake, "x", "--listen", "unix:" + path, "--drain-delay", "3600") as worker:
+        worker.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: worker.exchange(get("/readyz")).status == 503, "/readyz to say so")
+        check("a second signal leaves no file", worker.stop()[0] == 128 + signal.SIGTERM and not os.path.exists(path))
+    loading = subprocess.Popen([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path],
+                               env={**clean_environment(), "CUA_FAKE_LOAD_US": "60000000"}, stderr=subprocess.DEVNULL)
+    wait_for(lambda: os.path.exists(path), "the socket")
+    loading.send_signal(signal.SIGTERM)
+    check("nor does one while loading", loading.wait(PATIENCE) == 0 and not os.path.exists(path))
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        other.bind(path)
+        other.listen(0)
+        for waits in (first, second):  # as many as it has room for
+            waits.setblocking(False)
+            waits.connect_ex(path)
+        done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
+                              text=True, timeout=PATIENCE, check=False, env=clean_environment())
+        check("one whose owner has no room is not taken", done.returncode == 5 and stat.S_ISSOCK(os.stat(path).st_mode), done)
+    os.unlink(path)
     with open(path, "w", encoding="utf-8") as file:
         file.write("mine")
     done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,

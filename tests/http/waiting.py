@@ -8,6 +8,7 @@ usage: waiting.py --server FILE --fake FILE
 import argparse
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -156,6 +157,28 @@ def gone(server, fake, folder):
             clients[49].close()
             check(f"{flags}: the worker is well", worker.post(body("after")).status == 200)
         os.remove(calls.path)
+    with Worker(server, fake, "x", env={"CUA_FAKE_HOLD": hold, "CUA_FAKE_CALLS": calls.path}) as worker:
+        # Who has sent more while it waits may leave too, and what it has sent is not lost where it stays.
+        with open(hold, "w", encoding="ascii"):
+            pass
+        with worker.connect() as first, worker.connect() as stays:
+            first.send(request(body("running")))
+            wait_for(calls.sizes, "the first pass")
+            stays.send(request(body("stays")))
+            leaves = worker.connect()
+            leaves.send(request(body("leaves")))
+            wait_for(lambda: worker.metrics()["cua_queue_questions"] == 2, "two that wait")
+            for size in (1, 5000, 30000):  # the last of them fills what is kept
+                stays.send(request(body("x" * size)))
+                leaves.send(request(body("more"))[:-1])
+            leaves.socket.close()
+            wait_for(lambda: worker.metrics()["cua_queue_questions"] == 1, "one that waits")
+            os.remove(hold)
+            answers = [stays.response() for _ in range(4)]
+            check("a pipeline that came in pieces is answered", [a.status for a in answers] == [200] * 4, answers)
+            check("each with its own", [a.json()["usage"]["input_tokens"] for a in answers]
+                  == [worker.post(body(s)).json()["usage"]["input_tokens"] for s in ("stays", "x", "x" * 5000, "x" * 30000)])
+    os.remove(calls.path)
     with Worker(server, fake, "x", env={"CUA_FAKE_CALL_US": "300000"}) as worker:
         # A pipelining client is there though it sends while it waits.
         with socket.create_connection((worker.host, worker.port)) as client:
@@ -254,6 +277,21 @@ def ending(server, fake):
               worker.process.wait(PATIENCE) == 0 and time.monotonic() - began < 4, time.monotonic() - began)
         for client in clients:
             client.close()
+    with Worker(server, fake, "x") as worker:  # parts of bodies are there to be read as it is told to stop
+        clients = [socket.create_connection((worker.host, worker.port)) for _ in range(40)]
+        worker.process.send_signal(signal.SIGSTOP)
+        for client in clients:
+            client.setblocking(False)
+            client.send(post(b" " * 300_000, Content_Length="4000000"))
+        worker.process.send_signal(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGCONT)
+        try:
+            status = worker.process.wait(PATIENCE / 2)  # their bodies may take PATIENCE
+        except subprocess.TimeoutExpired:
+            status = None
+        check("nor do those with much of a body on its way", status == 0, status)
+        for client in clients:
+            client.close()
     with Worker(server, fake, "x", "--shutdown-timeout", "0.5", env={"CUA_FAKE_CALL_US": "4000000"}) as worker:
         client = socket.create_connection((worker.host, worker.port))
         client.sendall(request(body("slow")))
@@ -345,6 +383,19 @@ def several(server, fake):
         for client in clients:
             client.close()
         wait_for(lambda: worker.exchange(get("/health")).status == 200, "room")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        worker = Worker(server, fake, "x").__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        clients = [socket.create_connection((worker.host, worker.port)) for _ in range(100)]
+        check("more connections than the soft limit of open files", worker.exchange(get("/health")).status == 200)
+        for client in clients:
+            client.close()
+    finally:
+        worker.__exit__(None, None, None)
 
 
 def main():

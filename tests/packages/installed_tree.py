@@ -74,6 +74,9 @@ class Installed:
         environment = {"PKG_CONFIG_PATH": str(stage / self.libdir / "pkgconfig"), "LD_LIBRARY_PATH": ""}
         said = run(stage / "bin/cua-server", "--check", "--device", "cpu", "--model", model, environment=environment)
         check("the worker", "ready to serve" in said, said)
+        # The tools find the library as the worker does.
+        run(stage / "bin/cua-bench", "forward", "--device", "cpu", "--model", model, "--tokens", "5", "--runs", "1",
+            environment=environment)
         with open(stage / "lib/systemd/system/cua-server.service", encoding="utf-8") as unit:
             check("the unit's program", f"ExecStart={self.prefix}/bin/cua-server\n" in unit.read())
 

@@ -220,7 +220,7 @@ void Backend::upload(const std::function<void(size_t, size_t)> &progress) {
   if (failure) std::rethrow_exception(failure);
 }
 
-Backend::State::State(const Dimensions &d, size_t count) : tokens(count) {
+Backend::State::State(const Dimensions &d, size_t count) : tokens(count), room(count) {
   if (count % kTile != 0) {
     throw Error(CUA_INTERNAL,
                 "a prefix of " + std::to_string(count) + " tokens, which is no multiple of 64");
@@ -477,6 +477,12 @@ void Backend::attention_prepare(const Batch &batch, size_t layer, Rows rows, con
   const DeviceBatch device = device_batch(batch);
   const AttentionShape shape{dimensions_.heads, dimensions_.kv_heads, narrow(q_gate.stride),
                              narrow(kv.stride)};
+  if (const State *const before = batch.prefix(0); batch.capture != nullptr && before != nullptr) {
+    check(cudaMemcpyAsync(batch.capture->layer(layer).kv, before->layer(layer).kv,
+                          before->tokens * kv.cols * sizeof(bf16), cudaMemcpyDeviceToDevice,
+                          stream_),
+          "copying the keys and values of a prefix");
+  }
   cuda::attention_prepare(
       device, rows == Rows::last, shape, q_gate.data, kv.data, q_norm.data, k_norm.data,
       rotary_.as<float>(), static_cast<float>(dimensions_.rms_norm_eps),

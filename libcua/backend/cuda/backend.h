@@ -47,8 +47,8 @@ class Backend {
   class State {
    public:
     State() = default;
-    State(const Dimensions &dimensions, size_t tokens);
-    size_t tokens = 0;
+    State(const Dimensions &dimensions, size_t room);  // in tokens
+    size_t tokens = 0, room = 0;
     const LayerState *layers() const { return table_.as<const LayerState>(); }  // device
     const LayerState &layer(size_t i) const { return host_.at(i); }
     size_t device_bytes() const { return memory_.bytes() + table_.bytes(); }

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <future>
+#include <latch>
 #include <memory>
 
 #include "catch.h"
@@ -319,6 +320,38 @@ TEST_CASE("one of two devices is lost: the other goes on") {
     CHECK(code_of(run(scheduler, {prompt(1, 2)})) == CUA_DEVICE_FAILED);
   }
   CHECK(scheduler.device_failure());
+}
+
+TEST_CASE("two of two devices are lost at once: that is known when both have been told") {
+  Engine a(library(), {}), b(library(), {});
+  Engine *const engines[] = {&a, &b};
+  const Variable fail("CUA_FAKE_FAIL", "7"), slow("CUA_FAKE_CALL_US", "100000");
+  // Neither thread gets further than its answer before the other is there too.
+  std::latch both(2);
+  std::atomic<int> told{0};
+  SchedulerOptions options = passes_of(false);
+  options.settled = [&] { both.arrive_and_wait(); };
+  {
+    Scheduler scheduler(engines, options, [&] { ++told; });
+    for (int i = 0; i < 2; ++i) {
+      scheduler.submit({{prompt(1, 2)}, [](Result, scheduling::Timing) {}});
+    }
+    both.wait();
+    CHECK(scheduler.device_failure());
+  }
+  CHECK(told == 1);
+}
+
+TEST_CASE("company is not waited for once a pass is full") {
+  Engine engine(library(), {});
+  SchedulerOptions options = passes_of(true, 2);
+  options.batch_wait = std::chrono::hours(1);
+  std::promise<void> done;
+  const auto scheduler = scheduler_of(engine, options);
+  scheduler->submit({{prompt(1, 2), prompt(2, 2)}, [&](Result, scheduling::Timing) {
+                       done.set_value();
+                     }});
+  CHECK(done.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
 }
 
 TEST_CASE("who is cancelled while its last prompts run gets the scores after all") {

@@ -20,7 +20,7 @@ constexpr const char *kVariables[] = {
     "CUA_S1_CUDA_LIB", "CUA_S1_GRAPH", "CUA_S1_EXIT_ON_DEVICE_FAILURE",
     "CUA_S1_CONFIG",   "CUA_S1_BATCH", "CUA_S1_DEVICES",
     "CUA_S1_DEVICE",   "CUA_S1_NO_UI", "CUA_S1_DEMO",
-    "CUA_S1_PLANS"};
+    "CUA_S1_API_KEY",  "CUA_S1_PLANS"};
 
 Options parse(std::vector<const char *> flags,
               const std::vector<std::pair<const char *, const char *>> &environment = {}) {
@@ -145,6 +145,8 @@ TEST_CASE("the worker's own settings, from the line, the environment and a file"
             .addresses.front()
             .port == 9);
   CHECK(parse({"--config", path.c_str(), "--device", "cpu"}).devices.size() == 1);
+  CHECK(parse({"--config", path.c_str()}, {{"CUA_S1_DEVICE", "cpu"}}).devices.size() == 1);
+  CHECK(parse({"--config", path.c_str()}, {{"CUA_S1_DEMO", "1"}}).model.empty());
   CHECK(parse({}, {{"CUA_S1_CONFIG", path.c_str()}}).addresses.front().port == 7);
   write("model = m\nport = high\n");
   CHECK(refusal({"--config", path.c_str()}).find("port in " + path) != std::string::npos);
@@ -226,7 +228,6 @@ TEST_CASE("help and version need nothing else") {
   CHECK(parse({"--help"}).help);
   CHECK(parse({"--version"}).version);
   for (const char *variable : kVariables) {
-    if (std::string(variable) == "CUA_S1_CONFIG") continue;
     CHECK(cua_server::usage().find(variable) != std::string::npos);
   }
 }
@@ -277,4 +278,35 @@ TEST_CASE("settings of several values: the flag again, commas, lines of a file")
   }
   CHECK(refusal({"--model", "m", "--accept-model", ","}).find("--accept-model") !=
         std::string::npos);
+}
+
+TEST_CASE("a key is what a header can carry, wherever it comes from") {
+  constexpr const char *kVariable = "CUA_S1_API_KEY";
+  const std::string path = std::string(std::tmpnam(nullptr)) + ".keys";
+  const auto write = [&](std::string_view text) { std::ofstream(path) << text; };
+  const std::vector<const char *> with_file{"--model", "m", "--api-key-file", path.c_str()};
+  using Keys = std::vector<std::string>;
+  for (const char *around : {"key\n", "key\r\n", " key", "\tkey \t"}) {
+    CHECK(parse({"--model", "m"}, {{kVariable, around}}).api_keys == Keys{"key"});
+    write(around);
+    CHECK(parse(with_file).api_keys == Keys{"key"});
+  }
+  CHECK(parse({"--model", "m"}, {{kVariable, "a key"}}).api_keys == Keys{"a key"});
+  for (const char *bad : {"ke\ty", "\x01", "\xef\xbb\xbfkey", "key\rother", "k\xc3\xa9y"}) {
+    const std::string from_variable = refusal({"--model", "m"}, {{kVariable, bad}});
+    CHECK(from_variable.find(kVariable) != std::string::npos);
+    CHECK(from_variable.find("key ") != std::string::npos);
+    write(bad);
+    CHECK(refusal(with_file).find(path) != std::string::npos);
+  }
+  write(std::string_view("k\0ey", 4));
+  CHECK(refusal(with_file).find(path) != std::string::npos);
+  CHECK(refusal({"--model", "m"}, {{kVariable, " \n"}}).find(kVariable) != std::string::npos);
+  std::remove(path.c_str());
+}
+
+TEST_CASE("a folder is neither settings nor keys") {
+  for (const char *flag : {"--config", "--api-key-file"}) {
+    CHECK(refusal({"--model", "m", flag, "/"}).find("cannot be read") != std::string::npos);
+  }
 }
