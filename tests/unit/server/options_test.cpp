@@ -2,8 +2,10 @@
 // The command line and the environment; lifecycle.py tries the same through the program.
 #include "options.h"
 
-#include <cstdio>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -282,7 +284,8 @@ TEST_CASE("settings of several values: the flag again, commas, lines of a file")
 
 TEST_CASE("a key is what a header can carry, wherever it comes from") {
   constexpr const char *kVariable = "CUA_S1_API_KEY";
-  const std::string path = std::string(std::tmpnam(nullptr)) + ".keys";
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("options_test." + std::to_string(::getpid()) + ".keys");
   const auto write = [&](std::string_view text) { std::ofstream(path) << text; };
   const std::vector<const char *> with_file{"--model", "m", "--api-key-file", path.c_str()};
   using Keys = std::vector<std::string>;
