@@ -176,9 +176,8 @@ bool Engine::keep_state(uint32_t number, std::span<const uint32_t> ids, Start fr
   try {
     executor_->keep_state(number, ids, from.state);
   } catch (const Error &error) {
-    if (error.code() == CUA_DEVICE_FAILED) failed_ = true;
-    if (error.code() == CUA_OUT_OF_MEMORY) return false;
-    throw;
+    if (error.code() != CUA_OUT_OF_MEMORY) throw;
+    return false;
   }
   forwards_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -193,9 +192,19 @@ std::vector<Score> Engine::score(std::span<const Prompt> prompts) {
       throw Error(error.code(), "prompts[" + std::to_string(i) + "]: " + error.what());
     }
   }
-  std::vector<Score> scores(prompts.size());
   const std::lock_guard lock(scoring_);
   if (failed_) throw Error(CUA_DEVICE_FAILED, "the device failed earlier; make a new engine");
+  try {
+    return score_passes(prompts, ids);
+  } catch (const Error &error) {
+    if (error.code() == CUA_DEVICE_FAILED) failed_ = true;
+    throw;
+  }
+}
+
+std::vector<Score> Engine::score_passes(std::span<const Prompt> prompts,
+                                        std::span<const std::vector<uint32_t>> ids) {
+  std::vector<Score> scores(prompts.size());
   const std::vector<Start> starts = starts_of(ids);
   const auto rows_of = [&](size_t i) { return ids[i].size() - starts[i].tokens; };
   for (size_t first = 0; first < prompts.size();) {
@@ -205,7 +214,7 @@ std::vector<Score> Engine::score(std::span<const Prompt> prompts) {
       ++last;
     } while (last < prompts.size() && rows + rows_of(last) <= max_batch_tokens_);
     const size_t count = last - first;
-    score_pass(prompts.subspan(first, count), std::span(ids).subspan(first, count),
+    score_pass(prompts.subspan(first, count), ids.subspan(first, count),
                std::span(starts).subspan(first, count), std::span(scores).subspan(first, count));
     for (size_t i = first; i < last; ++i) {
       const auto &logits = scores[i].logits;
@@ -233,12 +242,7 @@ void Engine::score_pass(std::span<const Prompt> prompts, std::span<const std::ve
   }
   std::vector<float> logits(prompts.size() * kLetters);
   uint32_t flags = prompts.size() > 1 ? uint32_t{CUA_SCORE_BATCHED} : 0u;
-  try {
-    flags |= executor_->score({rows, cu_seqlens, states}, logits.data());
-  } catch (const Error &error) {
-    if (error.code() == CUA_DEVICE_FAILED) failed_ = true;
-    throw;
-  }
+  flags |= executor_->score({rows, cu_seqlens, states}, logits.data());
   for (size_t i = 0; i < prompts.size(); ++i) {
     Score &score = scores[i];
     std::copy_n(logits.begin() + static_cast<ptrdiff_t>(i * kLetters), kLetters,

@@ -76,6 +76,8 @@ class Engine {
   Start start_of(std::span<const uint32_t> ids) const;
   std::vector<Start> starts_of(std::span<const std::vector<uint32_t>> ids);
   bool keep_state(uint32_t number, std::span<const uint32_t> ids, Start from);
+  std::vector<Score> score_passes(std::span<const Prompt> prompts,
+                                  std::span<const std::vector<uint32_t>> ids);
   void score_pass(std::span<const Prompt> prompts, std::span<const std::vector<uint32_t>> ids,
                   std::span<const Start> starts, std::span<Score> scores);
 

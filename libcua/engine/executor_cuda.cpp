@@ -19,7 +19,6 @@
 #include "error.h"
 #include "model/dimensions.h"
 #include "model/forward.h"
-#include "model/tensors.h"
 
 namespace cua::engine {
 
@@ -80,15 +79,6 @@ cudaDeviceProp usable_device(int ordinal) {
   return properties;
 }
 
-size_t weight_bytes(const checkpoint::Checkpoint &checkpoint) {
-  size_t bytes = 0;
-  for (const model::TensorSpec &spec : model::tensors(checkpoint.config())) {
-    const backend::HostTensor &tensor = checkpoint.tensor(spec.name);
-    bytes += spec.shape.size() == 2 ? Backend::matrix_bytes(tensor) : Backend::vector_bytes(tensor);
-  }
-  return bytes;
-}
-
 class CudaExecutor final : public Executor {
  public:
   CudaExecutor(const checkpoint::Checkpoint &checkpoint, const std::array<uint32_t, 26> &letters,
@@ -102,13 +92,14 @@ class CudaExecutor final : public Executor {
     std::optional<backend::cuda::GemmPlanFile> plans;
     if (!options.plans.empty()) plans = backend::cuda::read_gemm_plans(options.plans);
     const CurrentDevice current(ordinal_);
-    backend_ = std::make_unique<Backend>(model::dimensions(checkpoint.config()),
-                                         weight_bytes(checkpoint), max_prompt_tokens);
+    const model::Config &config = checkpoint.config();
+    const model::TensorSource source = [&](const std::string &name) -> const auto & {
+      return checkpoint.tensor(name);
+    };
+    backend_ = std::make_unique<Backend>(
+        model::dimensions(config), model::weight_bytes<Backend>(config, source), max_prompt_tokens);
     if (plans) backend_->plans().use(*plans, options.plans);
-    forward_ = std::make_unique<Forward>(
-        *backend_, checkpoint.config(), [&](const std::string &name) -> const auto & {
-          return checkpoint.tensor(name);
-        });
+    forward_ = std::make_unique<Forward>(*backend_, config, source);
     upload_weights();
     make_plans();
     set_graph_mode(options.graph_mode);

@@ -65,6 +65,9 @@ size_t in_common(const std::vector<uint32_t> &a, const std::vector<uint32_t> &b)
 std::vector<SharedPrefix> shared_prefixes(std::span<const std::vector<uint32_t>> prompts,
                                           std::span<const size_t> starts, size_t cost, size_t most,
                                           size_t room) {
+  size_t all = 0;
+  for (const std::vector<uint32_t> &prompt : prompts) all += prompt.size();
+  if (all <= cost) return {};  // more than there is cannot be saved
   std::vector<size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),

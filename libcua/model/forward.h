@@ -16,11 +16,23 @@
 #include "backend/batch.h"
 #include "backend/host_tensor.h"
 #include "model/config.h"
+#include "model/tensors.h"
 
 namespace cua::model {
 
 // By canonical name (model/tensors.h); present, of the right shape.
 using TensorSource = std::function<const backend::HostTensor &(const std::string &name)>;
+
+// Room that the weights take in a backend that keeps them in an arena.
+template <class B>
+size_t weight_bytes(const Config &config, const TensorSource &source) {
+  size_t bytes = 0;
+  for (const TensorSpec &spec : tensors(config)) {
+    const backend::HostTensor &tensor = source(spec.name);
+    bytes += spec.shape.size() == 2 ? B::matrix_bytes(tensor) : B::vector_bytes(tensor);
+  }
+  return bytes;
+}
 
 template <class B>
 class Forward {

@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint.h"
 #include "model/dimensions.h"
 #include "model/forward.h"
-#include "model/tensors.h"
 
 namespace cua::tools {
 
@@ -20,11 +19,9 @@ struct DeviceModel {
   // max_positions: longest prompt, in tokens. Throws Error.
   DeviceModel(const std::string &folder, size_t max_positions)
       : checkpoint(folder),
-        backend(model::dimensions(checkpoint.config()), weight_bytes(checkpoint), max_positions),
-        forward(
-            backend, checkpoint.config(), [this](const std::string &name) -> const auto & {
-              return checkpoint.tensor(name);
-            }) {
+        backend(model::dimensions(checkpoint.config()),
+                model::weight_bytes<B>(checkpoint.config(), source()), max_positions),
+        forward(backend, checkpoint.config(), source()) {
     backend.upload({});
     std::iota(letters.begin(), letters.end(), 32);
   }
@@ -43,13 +40,8 @@ struct DeviceModel {
   B backend;
 
  private:
-  static size_t weight_bytes(const checkpoint::Checkpoint &checkpoint) {
-    size_t bytes = 0;
-    for (const model::TensorSpec &spec : model::tensors(checkpoint.config())) {
-      const backend::HostTensor &tensor = checkpoint.tensor(spec.name);
-      bytes += spec.shape.size() == 2 ? B::matrix_bytes(tensor) : B::vector_bytes(tensor);
-    }
-    return bytes;
+  model::TensorSource source() const {
+    return [this](const std::string &name) -> const auto & { return checkpoint.tensor(name); };
   }
 
   model::Forward<B> forward;

@@ -26,15 +26,6 @@ inline model::Config cuda_config() {
   return c;
 }
 
-inline size_t cuda_weight_bytes(const model::Config &config, const model::TensorSource &source) {
-  size_t bytes = 0;
-  for (const model::TensorSpec &spec : model::tensors(config)) {
-    bytes += spec.shape.size() == 2 ? backend::cuda::Backend::matrix_bytes(source(spec.name))
-                                    : backend::cuda::Backend::vector_bytes(source(spec.name));
-  }
-  return bytes;
-}
-
 class CudaRunner {
  public:
   using Backend = backend::cuda::Backend;
@@ -42,7 +33,7 @@ class CudaRunner {
 
   CudaRunner(const model::Config &config, const model::TensorSource &source)
       : hidden_(config.hidden),
-        backend_(model::dimensions(config), cuda_weight_bytes(config, source), 16384),
+        backend_(model::dimensions(config), model::weight_bytes<Backend>(config, source), 16384),
         forward_(backend_, config, source) {
     backend_.upload({});
   }

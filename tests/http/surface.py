@@ -104,6 +104,11 @@ def local_connection(path):
 
 def local(server, fake, folder):
     path = os.path.join(folder, "a socket")
+
+    def refused():
+        return subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
+                              text=True, timeout=PATIENCE, check=False, env=clean_environment())
+
     with Worker(server, fake, "x", "--listen", "unix:" + path) as worker:  # beside --port 0
         check("TCP still", worker.post(BODY).status == 200)
         over_tcp = worker.post(BODY).body
@@ -115,8 +120,7 @@ def local(server, fake, folder):
                 check("pipelined", connection.response().json()["status"] == "ready")
             connection.send(b"nonsense\r\n\r\n")
             check("nonsense", connection.response().status == 400 and connection.closed())
-        done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
-                              text=True, timeout=PATIENCE, check=False, env=clean_environment())
+        done = refused()
         check("a socket in use is not taken", done.returncode == 5 and path in done.stderr, done)
         with local_connection(path) as connection:
             connection.send(get("/health"))
@@ -154,14 +158,12 @@ def local(server, fake, folder):
         for waits in (first, second):  # as many as it has room for
             waits.setblocking(False)
             waits.connect_ex(path)
-        done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
-                              text=True, timeout=PATIENCE, check=False, env=clean_environment())
+        done = refused()
         check("one whose owner has no room is not taken", done.returncode == 5 and stat.S_ISSOCK(os.stat(path).st_mode), done)
     os.unlink(path)
     with open(path, "w", encoding="utf-8") as file:
         file.write("mine")
-    done = subprocess.run([server, "--cuda-lib", fake, "--model", "x", "--listen", "unix:" + path], capture_output=True,
-                          text=True, timeout=PATIENCE, check=False, env=clean_environment())
+    done = refused()
     with open(path, encoding="utf-8") as file:
         check("another's file is not touched", done.returncode == 5 and file.read() == "mine", done)
 
