@@ -133,7 +133,7 @@ class Forward {
     const Layer &layer = layers_[index];
     const size_t T = batch.rows();
     const uint32_t channels = config_.conv_channels(), width = config_.gdn_value_width();
-    const Tensor projected = backend_.tensor(T, channels + width + 2 * config_.gdn_value_heads);
+    const Tensor projected = backend_.tensor(T, layer.qkvzba.rows);
     backend_.linear(y, layer.qkvzba, projected);
     const Tensor q = backend_.tensor(T, config_.gdn_key_width());
     const Tensor k = backend_.tensor(T, config_.gdn_key_width());

@@ -16,8 +16,8 @@ inline model::Config cuda_config() {
   c.head_dim = 256;
   c.rotary_dim = 64;
   c.rope_theta = 1e7;
-  c.gdn_key_heads = 2;
-  c.gdn_value_heads = 4;
+  c.gdn_key_heads = 3;
+  c.gdn_value_heads = 6;  // b | a are 12 columns: padded
   c.gdn_key_dim = 128;
   c.gdn_value_dim = 128;
   c.conv_kernel = 4;

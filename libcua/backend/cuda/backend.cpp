@@ -26,6 +26,9 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Rows of y of a GEMM start at multiples of 16 bytes; the rows added to a matrix are zero.
+constexpr size_t padded_rows(size_t rows) { return (rows + 7) / 8 * 8; }
+
 uint32_t narrow(size_t value) { return static_cast<uint32_t>(value); }
 
 }  // namespace
@@ -49,9 +52,6 @@ void require_supported(const Dimensions &d) {
   };
   multiple(d.hidden, "hidden_size");
   multiple(d.intermediate, "intermediate_size");
-  require(d.gdn_value_heads % 4 == 0, "linear_num_value_heads is " +
-                                          std::to_string(d.gdn_value_heads) +
-                                          ", the CUDA kernels take multiples of 4");
   require(d.hidden <= 8192,
           "hidden_size is " + std::to_string(d.hidden) + ", the CUDA kernels take at most 8192");
 }
@@ -70,6 +70,7 @@ Backend::Backend(const Dimensions &dimensions, size_t weight_bytes, size_t max_p
     : dimensions_(dimensions) {
   require_supported(dimensions);
   weights_ = DeviceMemory(weight_bytes, "the weights");
+  check(cudaMemset(weights_.as<std::byte>(), 0, weight_bytes), "clearing the weights");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   try {
     check(allow_attention(), "setting the shared memory of attention");
@@ -105,7 +106,9 @@ Backend::~Backend() {
   (void)cudaStreamDestroy(stream_);
 }
 
-size_t Backend::matrix_bytes(const HostTensor &tensor) { return aligned(tensor.elements() * 2); }
+size_t Backend::matrix_bytes(const HostTensor &tensor) {
+  return aligned(padded_rows(tensor.shape.at(0)) * tensor.shape.at(1) * sizeof(bf16));
+}
 size_t Backend::vector_bytes(const HostTensor &tensor) { return aligned(tensor.elements() * 4); }
 
 auto Backend::matrix(const std::vector<HostTensor> &stack) -> Matrix {
@@ -118,6 +121,7 @@ auto Backend::matrix(const std::vector<HostTensor> &stack) -> Matrix {
     pieces_.push_back({part.data, part.dtype, false, part.elements(), to});
     to += part.elements() * sizeof(bf16);
   }
+  matrix.rows = padded_rows(matrix.rows);
   weights_used_ += aligned(matrix.rows * matrix.cols * sizeof(bf16));
   return matrix;
 }
@@ -478,10 +482,10 @@ void Backend::attention_prepare(const Batch &batch, size_t layer, Rows rows, con
   const AttentionShape shape{dimensions_.heads, dimensions_.kv_heads, narrow(q_gate.stride),
                              narrow(kv.stride)};
   if (const State *const before = batch.prefix(0); batch.capture != nullptr && before != nullptr) {
-    check(cudaMemcpyAsync(batch.capture->layer(layer).kv, before->layer(layer).kv,
-                          before->tokens * kv.cols * sizeof(bf16), cudaMemcpyDeviceToDevice,
-                          stream_),
-          "copying the keys and values of a prefix");
+    check(
+        cudaMemcpyAsync(batch.capture->layer(layer).kv, before->layer(layer).kv,
+                        before->tokens * kv.cols * sizeof(bf16), cudaMemcpyDeviceToDevice, stream_),
+        "copying the keys and values of a prefix");
   }
   cuda::attention_prepare(
       device, rows == Rows::last, shape, q_gate.data, kv.data, q_norm.data, k_norm.data,

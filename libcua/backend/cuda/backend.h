@@ -64,11 +64,11 @@ class Backend {
   Backend(const Dimensions &dimensions, size_t weight_bytes, size_t max_positions);
   ~Backend();
 
-  // Room that a tensor takes in the arena of weights.
+  // Room that a tensor takes in the arena of weights, with the rows that matrix() may add.
   static size_t matrix_bytes(const HostTensor &tensor);
   static size_t vector_bytes(const HostTensor &tensor);
 
-  Matrix matrix(const std::vector<HostTensor> &stack);
+  Matrix matrix(const std::vector<HostTensor> &stack);  // rows: rounded up to a multiple of 8
   Vector vector(const HostTensor &tensor);
   // Copies what matrix() and vector() promised, through pinned buffers, on several threads, and
   // waits. progress(bytes so far, of all); may be empty.
