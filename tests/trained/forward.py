@@ -31,12 +31,13 @@ class Shape:
     value_heads: int = 2
     gdn_dim: int = 128
     mlp: int = 416
+    every: int = 4  # layers of which the last has full attention
     theta: float = 1e7
     eps: float = 1e-6
 
     @property
     def kinds(self):
-        return ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(self.layers)]
+        return ["full_attention" if i % self.every == self.every - 1 else "linear_attention" for i in range(self.layers)]
 
     @property
     def rotary(self):
@@ -275,6 +276,8 @@ class Forward:
         self.shape = shape
         wrap = (lambda f: torch.compile(f, dynamic=False)) if compiled else (lambda f: f)
         self.gdn_before, self.gdn_between, self.gdn_after = wrap(gdn_before), wrap(gdn_between), wrap(gdn_after)
+        if not torch.cuda.is_available():  # compiled for the CPU, its gradient is not finite (torch 2.15)
+            self.gdn_between = gdn_between
         self.attention_before, self.attention_after, self.mlp = wrap(attention_before), wrap(attention_after), wrap(mlp)
 
     def __call__(self, p, tokens, position, limits, dtype, taps=()):

@@ -15,7 +15,9 @@ LATE = ("position-tree", "id-tree")  # two steps from goal to option: they begin
 
 
 def lesson(rng, progress):
-    """Kind and range of options at this part (0 to 1) of the training."""
+    """Kind and range of options at this part (0 to 1) of the training; below 0 the first steps of a slow one."""
+    if progress < 0:
+        return rng.choices(("name", "verb", "affirm", "abstain"), (6, 3, 2, 1))[0], 2, 4
     weights = dict(WEIGHTS)
     for kind in LATE:
         weights[kind] *= min(1, 0.4 + progress / 0.1)
@@ -36,15 +38,17 @@ class Encoder:
         self.tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
         self.head = self.tokenizer.encode(decisions.SYSTEM, add_special_tokens=False).ids
 
-    def encode(self, made):
+    def encode(self, made, headed=True):
+        """headed: with the system's message, which is the same in all prompts."""
         text, ends, elements = made.prompt()
         skip = len(decisions.SYSTEM)
         encoded = self.tokenizer.encode(text[skip:], add_special_tokens=False)
+        head = self.head if headed else []
 
         def place(at):
-            return len(self.head) + encoded.char_to_token(at - 1 - skip)
+            return len(head) + encoded.char_to_token(at - 1 - skip)
 
-        return (self.head + encoded.ids, made.answer, [place(at) for at in ends],
+        return (head + encoded.ids, made.answer, [place(at) for at in ends],
                 [place(at) for at in elements] if made.target >= 0 else [], made.target, decisions.KINDS.index(made.kind))
 
 
@@ -93,7 +97,7 @@ def pack(pool, rows, length):
     return batch
 
 
-def produce(folder, seed, rows, length, progress, queue):
+def produce(folder, seed, rows, length, progress, headed, queue):
     encoder = Encoder(folder)
     rng = random.Random(seed)
     pool, volume = [], 0
@@ -101,7 +105,7 @@ def produce(folder, seed, rows, length, progress, queue):
         now = progress.value
         while volume < rows * length * 1.08:
             kind, least, most = lesson(rng, now)
-            item = encoder.encode(decisions.decision(rng, kind, "seen", least, most))
+            item = encoder.encode(decisions.decision(rng, kind, "seen", least, most), rng.random() < headed.value)
             if len(item[0]) <= length:
                 pool.append(item)
                 volume += len(item[0])
@@ -111,14 +115,16 @@ def produce(folder, seed, rows, length, progress, queue):
 
 
 class Feed:
-    """Batches from processes; seeds differ from process to process. `progress` is what they teach by."""
+    """Batches from processes; seeds differ from process to process. `progress` is what they teach by, `headed` the share with the
+    system's message."""
 
     def __init__(self, folder, seed, rows, length, processes):
         context = multiprocessing.get_context("fork")
         self.progress = context.Value("d", 0.0, lock=False)
+        self.headed = context.Value("d", 1.0, lock=False)
         self.queue = context.Queue(maxsize=2 * processes + 4)
         self.processes = [context.Process(target=produce, daemon=True, args=(
-            folder, f"{seed}/{i}", rows, length, self.progress, self.queue)) for i in range(processes)]
+            folder, f"{seed}/{i}", rows, length, self.progress, self.headed, self.queue)) for i in range(processes)]
         for process in self.processes:
             process.start()
 

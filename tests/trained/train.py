@@ -6,7 +6,9 @@ usage: train.py --out FOLDER [--seconds N] [--seed N] [--smoke]
 
 One GPU (an H200 needs 9 minutes for everything with the default of seconds), torch and Transformers
 5.17. FOLDER gets model/ (the checkpoint with its card) and log.txt. --smoke makes a very small model
-with a few steps on the CPU, to see that all of it works; --trial a short run of the real size.
+with a few steps on the CPU, to see that all of it works. --device cpu makes a smaller model, by a
+curriculum for few tokens: 71 minutes on two cores with AMX, and it falls short of the bars of
+evaluate.py. --resume FILE goes on from the state.pt that each run leaves in FOLDER.
 """
 import argparse
 import json
@@ -159,7 +161,7 @@ class Trainer:
         total = main + AUXILIARY["choice"] * choice + AUXILIARY["element"] * element
         parts = [main, choice, element]
         if language:
-            rows = max(1, len(batch["tokens"]) // 8)
+            rows = max(1, len(batch["tokens"]) // (8 if self.device == "cuda" else 2))
             logits = hidden[:rows, :-1].float() @ self.p["model.embed_tokens.weight"].T
             following = batch["tokens"][:rows, 1:].long().masked_fill(batch["position"][:rows, 1:] == 0, -100)
             lm = F.cross_entropy(logits.flatten(0, 1), following.flatten())
@@ -179,6 +181,21 @@ class Trainer:
             t.grad = None
         return torch.stack([part.detach() for part in parts[:3]]), right
 
+    def keep(self, path):
+        """All that load() needs to go on."""
+        torch.save({"p": self.p, "heads": self.heads, "muon": [buffer for _, buffer in self.muon.groups],
+                    "adam": self.adam.state_dict()}, path)
+
+    @torch.no_grad()
+    def load(self, path):
+        kept = torch.load(path, map_location=self.device)
+        for mine, theirs in ((self.p, kept["p"]), (self.heads, kept["heads"])):
+            for name, tensor in mine.items():
+                tensor.copy_(theirs[name])
+        for (_, buffer), theirs in zip(self.muon.groups, kept["muon"]):
+            buffer.copy_(theirs)
+        self.adam.load_state_dict(kept["adam"])
+
     def accuracy(self, batches):
         """{name: share of right answers}; with gradients on, as the compiled code is made for them."""
         found = {}
@@ -192,6 +209,14 @@ class Trainer:
                 total[0] += hits.sum().item()
                 total[1] += len(hits)
         return {key: hits / count for key, (hits, count) in found.items()}
+
+
+def next_stage(stage, share, progress):
+    """What a slow machine teaches next (see packing.lesson), by the share of right answers; in the
+    second half whatever that is."""
+    if share > (0.9 if stage < 0 else 0.8):
+        stage = 0 if stage < 0 else stage + 0.012
+    return max(stage, progress - 0.5) if progress > 0.5 else stage
 
 
 def table(accuracy):
@@ -270,8 +295,10 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--seconds", type=float, default=530, help="of all, but for the checks at the end")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--length", type=int, default=1536)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--resume")
+    parser.add_argument("--rows", type=int, help="64; 8 on the CPU")
+    parser.add_argument("--length", type=int, help="of a row, in tokens: 1536; 1024 on the CPU")
     parser.add_argument("--muon", type=float, default=0.02)
     parser.add_argument("--adam", type=float, default=0.003)
     parser.add_argument("--smoke", action="store_true")
@@ -282,16 +309,23 @@ def main():
     os.makedirs(arguments.out, exist_ok=True)
     log = Log(os.path.join(arguments.out, "log.txt"))
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    rows, length = (4, 512) if smoke else (arguments.rows, arguments.length)
+    device = "cpu" if smoke else arguments.device
+    slow = device == "cpu" and not smoke
+    rows, length = (4, 512) if smoke else (arguments.rows or (8 if slow else 64), arguments.length or (1024 if slow else 1536))
 
     tokenizer_folder = os.path.join(arguments.out, "model")
     tokenizer = byte_pairs.make(tokenizer_folder, 1200 if smoke else byte_pairs.SIZE, 300 if smoke else 12000)
     log(f"tokenizer of {tokenizer.get_vocab_size()} tokens")
-    feed = packing.Feed(tokenizer_folder, arguments.seed, rows, length, 1 if smoke else max(1, os.cpu_count() - 1))
-    device = "cpu" if smoke else "cuda"
-    shape = Shape(vocabulary=1200, hidden=64, layers=4, head_dim=32, gdn_dim=16, mlp=96) if smoke else Shape()
+    feed = packing.Feed(tokenizer_folder, arguments.seed, rows, length, 1 if device == "cpu" else max(1, os.cpu_count() - 1))
+    shape = (Shape(vocabulary=1200, hidden=64, layers=4, head_dim=32, gdn_dim=16, mlp=96) if smoke else
+             Shape(layers=4, every=2, mlp=448) if slow else Shape())
     torch.set_float32_matmul_precision("highest" if smoke else "high")
     trainer = Trainer(shape, arguments.seed, device, not smoke and not arguments.eager, torch.float32 if smoke else torch.bfloat16)
+    if arguments.resume:
+        trainer.load(arguments.resume)
+    if slow and not arguments.resume:
+        feed.progress.value = -1
+        feed.headed.value = 0.1
     count = sum(t.numel() for t in trainer.p.values())
     log(f"{count:,} parameters, torch {torch.__version__}, {device}")
     sets = []
@@ -328,10 +362,16 @@ def main():
         progress = 0 if begun is None else (steps / 6 if smoke else (time.monotonic() - begun) / seconds)
         if progress >= 1:
             break
-        feed.progress.value = progress
+        if slow:
+            feed.headed.value = 1 if progress >= 0.5 or arguments.resume else 0.1
+        else:
+            feed.progress.value = 1 if arguments.resume else progress
         rise, fall = min(1, (steps + 1) / 100), min(1, (1 - progress) / 0.55)
         rate = rise * max(fall, 0.01)
-        loss, right = trainer.step(batch, arguments.muon * rate, arguments.adam * rate, AUXILIARY["language"] if progress < 0.8 else 0)
+        language = AUXILIARY["language"] if progress < 0.8 else 0
+        if slow and not arguments.resume and progress < 0.45:
+            language = 0.5  # names that come again are what it learns to find first
+        loss, right = trainer.step(batch, arguments.muon * rate, arguments.adam * rate, language)
         steps += 1
         tokens += batch["tokens_used"]
         prompts += len(batch["last"])
@@ -345,6 +385,8 @@ def main():
             log(f"{100 * progress:5.1f} % step {steps} loss {main_loss:.3f} choice {choice:.3f} element {element:.3f} "
                 f"right {100 * torch.cat(hits).float().mean().item():.1f} % {speed / 1e6:.2f} M tokens/s, waiting {feed.queue.qsize()}")
             assert math.isfinite(main_loss), "the loss is not finite"
+            if slow:
+                feed.progress.value = next_stage(feed.progress.value, torch.cat(hits).float().mean().item(), progress)
             recent, hits = [], []
         if reports and progress >= reports[0]:
             reports.pop(0)
@@ -358,6 +400,7 @@ def main():
     text = card_text(shape, count, arguments.seed, steps, tokens, seconds, prompts, name,
                 f"torch {torch.__version__}, transformers {transformers.__version__}")
     save(trainer, tokenizer_folder, text)
+    trainer.keep(os.path.join(arguments.out, "state.pt"))
     log("saved")
     # As saved: what was trained, rounded to bf16.
     with torch.no_grad():
